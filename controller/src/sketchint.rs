@@ -7,7 +7,7 @@ use axum::extract::{Query, State};
 use axum::response::Response;
 use calumma_analysis::{EpochHead, System, SystemReport};
 use calumma_sketchint_analysis::report::{
-    FlowReport, Found, Loop, NodeReport, PathChange, PathReport, SinkReport,
+    FlowReport, Found, LinkReport, Loop, NodeReport, PathChange, PathReport, SinkReport,
 };
 use calumma_sketchint_analysis::suspects::{Suspect, Suspects};
 use calumma_sketchint_analysis::{FlowInWindow, SketchInt};
@@ -44,6 +44,17 @@ pub struct NodesInWindow {
     /// Every switch that packets with INT came by.
     #[schema(value_type = Vec<Object>)]
     pub nodes: Vec<NodeReport>,
+}
+
+/// Links between switches in a window.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct LinksInWindow {
+    /// The window.
+    #[serde(flatten)]
+    pub of: OfWindow,
+    /// Every link that packets with a whole path came by, those of most packets first.
+    #[schema(value_type = Vec<Object>)]
+    pub links: Vec<LinkReport>,
 }
 
 /// Paths that packets for a sink's hosts came by.
@@ -127,6 +138,7 @@ fn newest() -> usize {
 pub(crate) fn router() -> OpenApiRouter<Server> {
     OpenApiRouter::new()
         .routes(routes!(nodes))
+        .routes(routes!(links))
         .routes(routes!(paths))
         .routes(routes!(flows))
         .routes(routes!(suspects))
@@ -142,6 +154,20 @@ async fn nodes(State(server): State<Server>, Query(window): Query<Window>) -> Re
     let of = |report: &SystemReport<Found>| NodesInWindow {
         of: of_window(report),
         nodes: report.findings.nodes.clone(),
+    };
+    of_reports(server, &SketchInt, window.last, of).await
+}
+
+/// Links between switches in the latest windows, oldest window first
+#[utoipa::path(get, path = "/api/v1/sketchint/links", params(Window),
+    responses(
+        (status = OK, body = Vec<LinksInWindow>),
+        (status = NOT_FOUND, description = "The system does not run", body = Problem),
+    ))]
+async fn links(State(server): State<Server>, Query(window): Query<Window>) -> Response {
+    let of = |report: &SystemReport<Found>| LinksInWindow {
+        of: of_window(report),
+        links: report.findings.links.clone(),
     };
     of_reports(server, &SketchInt, window.last, of).await
 }

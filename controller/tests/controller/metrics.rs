@@ -7,16 +7,19 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use calumma_analysis::SystemReport;
 use calumma_controller::api::NodeStatus;
 use calumma_controller::config::Config;
 use calumma_controller::metrics::Metrics;
 use calumma_controller::output::Background;
 use calumma_controller::report::{EpochReport, NetworkState};
 use calumma_controller::server::start;
+use calumma_sketchint_analysis::report::Found;
 use calumma_systems::SYSTEMS;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
+use serde_json::json;
 use tokio::runtime::Runtime;
 
 use crate::any::{quiet, reports};
@@ -35,9 +38,38 @@ fn rendered() -> String {
     let metrics = metrics();
     let reports = reports(40).new_tree(&mut TestRunner::deterministic()).unwrap().current();
     reports.iter().for_each(|report| metrics.record(report));
+    metrics.record(&of_sketchint());
     let counters = [("rx_packets".to_owned(), 7)].into();
     let node = NodeStatus { node: "e1".to_owned(), counters, ..NodeStatus::default() };
     metrics.render(&[node], &[]).unwrap()
+}
+
+/// A report on a window of SketchINT in which something went wrong.
+fn of_sketchint() -> SystemReport<Found> {
+    let none: [u8; 0] = [];
+    let covered = json!({ "packets": 90, "int_packets": 60, "partial": 9, "mtu_exceeded": 5,
+        "hops_exceeded": 4, "unmarked": 0 });
+    let mut coverage = covered.clone();
+    (coverage["inserted"], coverage["not_carried"]) = (json!(61), json!({ "share": 30 }));
+    let mut sink = json!({ "edge": "e2", "sound": true, "cardinality": 3.0, "cardinality_error": 0.0,
+        "entropy": 1.0, "entropy_min": 1.0, "entropy_max": 1.0, "heavy_hitters": none,
+        "heavy_hitters_complete": true, "heavy_changes": null, "size_distribution": null,
+        "flows": 3, "flows_exact": 3, "rows_refused": 0, "rows_evicted": 0, "paths_full": 0,
+        "bytes": 4096, "paths": none });
+    sink.as_object_mut().unwrap().extend(covered.as_object().unwrap().clone());
+    let node = json!({ "node": "s1", "id": 3, "packets": 60, "latency_us": { "mean": 2.0,
+        "min": 1.0, "p50": 2.0, "p90": 3.0, "p99": 3.0, "max": 3.0, "error": 0.016 },
+        "queue": null, "inflated": 1, "inflated_at_least": 1, "heavy_hitters": none,
+        "heavy_hitters_complete": true, "heavy_changes": null });
+    let link = json!({ "from": "s1", "to": "e2", "packets": 51, "at_least": 51 });
+    let config = json!({ "insertion": "cm", "rows": 8, "unit_ns": 64, "heavy_packets": 500,
+        "heavy_change_packets": 250, "inflation_percent": 500, "coverage_wanted": 0.5 });
+    let report = json!({ "system": "sketchint", "epoch": 20, "start_unix_ns": 0,
+        "length_ms": 1000, "complete": true, "missing_nodes": none, "incomplete_because": none,
+        "window": [20, 39], "state": "on", "config": config, "coverage": coverage,
+        "nodes": [node], "links": [link], "flows": none, "path_changes": none, "loops": none,
+        "inflated": none, "sinks": [sink] });
+    serde_json::from_value(report).unwrap()
 }
 
 /// The value of a sample.
@@ -78,6 +110,17 @@ fn names(text: &str) -> BTreeSet<String> {
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let words = text.split(|c| !word(c)).filter(|word| word.starts_with("calumma_"));
     words.map(|word| word.trim_end_matches("_bucket").to_owned()).collect()
+}
+
+#[test]
+fn packets_without_stacks_and_hops_are_counted_by_reason_and_sink() {
+    let text = rendered();
+    let of = |name: &str| value(&text, &format!("calumma_sketchint_{name}"));
+    assert_eq!(of("not_carried_total{reason=\"share\"}"), 30.0);
+    assert_eq!(of("mtu_exceeded_total{sink=\"e2\"}"), 5.0);
+    assert_eq!(of("hops_exceeded_total{sink=\"e2\"}"), 4.0);
+    assert_eq!(of("latency_p99_seconds{node=\"s1\"}"), 3e-6);
+    assert_eq!(of("link_packets_total{from=\"s1\",to=\"e2\"}"), 51.0);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use calumma_sketch::{BURST, HashColumns, HashFamily, Key};
 use super::Flows;
 use crate::arrival::Arrival;
 use crate::int::Stack;
+use crate::int::header::Header;
 use crate::parse::detail::IpFields;
 
 /// The arrivals of a burst's packets.
@@ -23,11 +24,15 @@ pub(crate) struct Stacks {
     of: [Stack; BURST],
     /// The positions of packets that had one.
     which: u32,
+    /// Of those, the ones into which a switch did not push for their length.
+    mtu_exceeded: u32,
+    /// And those into which one did not since their stack may have no more hops.
+    hops_exceeded: u32,
 }
 
 impl Default for Stacks {
     fn default() -> Self {
-        Self { of: [Stack::EMPTY; BURST], which: 0 }
+        Self { of: [Stack::EMPTY; BURST], which: 0, mtu_exceeded: 0, hops_exceeded: 0 }
     }
 }
 
@@ -35,14 +40,16 @@ impl Stacks {
     /// No stacks.
     #[inline]
     pub(crate) fn clear(&mut self) {
-        self.which = 0;
+        (self.which, self.mtu_exceeded, self.hops_exceeded) = (0, 0, 0);
     }
 
-    /// Room for the stack of the packet at a position, which has one.
+    /// Room for the stack of the packet at a position, which has one with this header.
     #[inline]
-    pub(crate) fn add(&mut self, at: usize) -> Option<&mut Stack> {
+    pub(crate) fn add(&mut self, at: usize, header: &Header) -> Option<&mut Stack> {
         let stack = self.of.get_mut(at)?;
         self.which |= 1 << at;
+        self.mtu_exceeded |= u32::from(header.mtu_exceeded()) << at;
+        self.hops_exceeded |= u32::from(header.hops_exceeded()) << at;
         Some(stack)
     }
 }
@@ -68,6 +75,17 @@ impl<K: Key> Flows<K> {
         let stacks = self.stacks.as_ref()?;
         let position = usize::from(self.places().get(at)?.0);
         (stacks.which >> position & 1 == 1).then(|| &stacks.of[position])
+    }
+
+    /// Whether a switch did not push into the stack that packet number `at` of these came with:
+    /// since the packet would have been too long, and since the stack may have no more hops.
+    #[inline]
+    pub fn exceeded(&self, at: usize) -> (bool, bool) {
+        let position = self.places().get(at).map_or(0, |place| u32::from(place.0));
+        self.stacks.as_ref().map_or((false, false), |stacks| {
+            let has = |these: u32| (stacks.which & these) >> (position & 31) & 1 == 1;
+            (has(stacks.mtu_exceeded), has(stacks.hops_exceeded))
+        })
     }
 
     /// Notes when a transmit queue was handed packets.

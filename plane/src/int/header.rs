@@ -110,6 +110,18 @@ impl Header {
         self.flags & (HOPS_EXCEEDED | MTU_EXCEEDED) != 0
     }
 
+    /// Whether a switch did not push since the packet would have been too long.
+    #[inline]
+    pub fn mtu_exceeded(&self) -> bool {
+        self.flags & MTU_EXCEEDED != 0
+    }
+
+    /// Whether a switch did not push since no hops remained.
+    #[inline]
+    pub fn hops_exceeded(&self) -> bool {
+        self.flags & HOPS_EXCEEDED != 0
+    }
+
     /// Bytes of shim, metadata header and stack.
     #[inline]
     pub fn size(&self) -> usize {

@@ -5,7 +5,7 @@ mod samples;
 use calumma_sketch::sketchint::{Cell, Shape};
 use calumma_sketch::tower::Rule;
 use calumma_sketch::{FlowKey, WideKey};
-use calumma_sketchint::frames::{Layout, Window};
+use calumma_sketchint::frames::{Entered, Layout, Window};
 use calumma_sketchint::plane::Leaving;
 use proptest::prelude::*;
 
@@ -22,6 +22,21 @@ fn samples_have_something_of_everything() {
         assert_eq!(Window::decode(&window.encode(), &layout()), Ok(window));
     }
     assert!(ipv4().rows.iter().any(|row| row.own.known > 0));
+}
+
+#[test]
+fn what_a_source_did_is_read_whole_or_refused() {
+    let bytes = Entered { inserted: 7, ..Entered::default() }.encode();
+    assert_eq!(Entered::decode(&bytes).unwrap().inserted, 7);
+    let says = |bytes: &[u8], words: &str| {
+        let refused = Entered::decode(bytes).unwrap_err().to_string();
+        assert!(refused.contains(words), "{refused}");
+    };
+    says(&[], "byte 0 of what a source did");
+    let other = [&bytes[..8], &[9], &bytes[9..]].concat();
+    says(&other, "byte 8 of what a source did: number of reasons: 9, and there are 10");
+    says(&bytes[..30], "byte 25");
+    says(&[&bytes[..], &[0]].concat(), "byte 89");
 }
 
 #[test]
@@ -47,6 +62,8 @@ fn what_contradicts_itself_is_refused_with_byte_and_reason() {
     };
     says(|it| it.totals.int_packets = it.totals.packets + 1, "packets with INT: 901 of 900");
     says(|it| it.totals.partial += 900, "partial stacks");
+    says(|it| it.mtu_exceeded = 181, "packets without room for a hop: 181 of 180");
+    says(|it| it.hops_exceeded = 181, "packets without hops left: 181 of 180");
     says(|it| it.paths[0].packets += 1, "paths: 721 packets and 0 without room, of 720 with INT");
     says(|it| it.paths.swap(0, 1), "paths: entries 0 and 1 are not in order");
     says(|it| it.nodes.swap(0, 1), "switches: entries 0 and 1 are not in order");

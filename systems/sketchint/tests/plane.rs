@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 
 use calumma_epoch::{EpochClock, Guards};
+use calumma_plane::int::push::NotCarried;
 use calumma_plane::measure::Side;
 use calumma_plane::packet::{Frame, Packet};
 use calumma_plane::parse::PlainFlows;
@@ -14,7 +15,7 @@ use calumma_plane::{LcoreMerger, Measurement, Part, Worker};
 use calumma_sketch::sketchint::Cell;
 use calumma_sketch::{Key, KeyKind};
 use calumma_sketchint::SketchInt;
-use calumma_sketchint::frames::{OFFER, Plan, Setup, Step, Window};
+use calumma_sketchint::frames::{Entered, OFFER, Plan, Setup, Step, Window};
 use calumma_wire::{Role, Secret, SideKind, SystemSetup};
 
 const FIRST_EPOCH: u64 = 100;
@@ -54,6 +55,9 @@ struct Switch {
     setup: Setup,
     /// By first epoch.
     windows: BTreeMap<u64, Window>,
+    /// What became of packets from hosts, likewise.
+    entered: BTreeMap<u64, Entered>,
+    mtu: u16,
 }
 
 impl Switch {
@@ -65,7 +69,8 @@ impl Switch {
         let policy = Policy { strip: true, ..Policy::default() };
         let [mailbox] = mailboxes.try_into().unwrap();
         let worker = Worker::new(policy, Measurement::new(mailbox));
-        Self { worker, merger, setup, windows: BTreeMap::new() }
+        let (windows, entered) = (BTreeMap::new(), BTreeMap::new());
+        Self { worker, merger, setup, windows, entered, mtu: 1500 }
     }
 
     fn advance_to(&mut self, now_ns: u64) {
@@ -76,7 +81,14 @@ impl Switch {
                 let Part::Side { system, epoch, side, record, mixed_plan, .. } = part else {
                     continue;
                 };
-                if side == Side::ByBit {
+                if side == Side::Ingress {
+                    let side = SideKind::Ingress;
+                    let finished = FinishedSide { epoch, side, record: &*record, mixed_plan };
+                    let frame = self.merger.system(system).unwrap().side(finished).unwrap().0;
+                    if !frame.body.is_empty() {
+                        self.entered.insert(epoch, Entered::decode(&frame.body).unwrap());
+                    }
+                } else if side == Side::ByBit {
                     let side = SideKind::Egress;
                     let finished = FinishedSide { epoch, side, record: &*record, mixed_plan };
                     // A switch between edges records nothing.
@@ -100,7 +112,7 @@ impl Switch {
         let of = first(frames.len());
         self.worker.begin();
         assert!(self.worker.pass(path, frames, of, &PlainFlows::NONE).is_empty());
-        let departure = Departure { at_ns: now_ns + stay_ns, mtu: 1500 };
+        let departure = Departure { at_ns: now_ns + stay_ns, mtu: self.mtu };
         self.worker.depart(frames, of, departure);
         self.worker.sent(Sent { accepted: of, refused: 0 });
     }
@@ -122,13 +134,15 @@ impl Network {
             packets.iter().map(|bytes| Frame::with_headroom(256, bytes)).collect();
         let paths = [Path::Enter, Path::Transit, Path::Leave];
         let mut carried = Vec::new();
+        let setup = self.0[0].setup.clone();
         for (at, (switch, path)) in self.0.iter_mut().zip(paths).enumerate() {
             switch.pass(path, &mut frames, now_ns + 100_000 * at as u64, STAYS_NS[at]);
             let longer = |(frame, bytes): (&Frame, &Vec<u8>)| frame.bytes().len() - bytes.len();
             let longer: Vec<usize> = frames.iter().zip(packets).map(longer).collect();
             if at < 2 {
                 // 16 bytes of headers, and 8 for each hop.
-                assert!(longer.iter().all(|&more| more == 0 || more == 24 + 8 * at), "{longer:?}");
+                let all = 24 + 8 * usize::from(at > 0 && switch.mtu == 1500 && setup.hops > 1);
+                assert!(longer.iter().all(|&more| more == 0 || more == all), "{longer:?}");
                 carried = longer.iter().map(|&more| more > 0).collect();
             }
         }
@@ -235,6 +249,39 @@ fn what_sinks_keep_is_what_packets_met() {
             assert_eq!(row.own, cell(STAYS_NS[2]));
         }
     }
+}
+
+#[test]
+fn packets_without_a_stack_or_a_hop_are_in_the_window_that_they_entered_in() {
+    let mut network = Network::new(setup(), Step::Sources);
+    // No room for a header in packets of TCP, none for the second hop in those of UDP.
+    (network.0[0].mtu, network.0[1].mtu) = (90, 79);
+    let short = FIRST_EPOCH + WINDOW;
+    for epoch in FIRST_EPOCH..FIRST_EPOCH + 3 * WINDOW {
+        if epoch == short + WINDOW {
+            network.0.iter_mut().for_each(|of| of.mtu = 1500);
+        }
+        network.send(middle(epoch), &burst(epoch));
+    }
+    network.0.iter_mut().for_each(|of| of.advance_to(middle(FIRST_EPOCH + 4 * WINDOW)));
+    let [source, _, sink] = &network.0;
+    let went_without = |inserted: u64, reasons: &[(NotCarried, u64)]| {
+        let mut of = Entered { inserted: inserted * WINDOW, ..Entered::default() };
+        reasons.iter().for_each(|&(why, packets)| of.not_carried[why as usize] = packets * WINDOW);
+        of
+    };
+    let expected = went_without(5, &[(NotCarried::Mtu, 4), (NotCarried::Protocol, 1)]);
+    assert_eq!([&source.entered[&FIRST_EPOCH], &source.entered[&short]], [&expected; 2]);
+    assert_eq!(source.entered[&(short + WINDOW)], went_without(9, &[(NotCarried::Protocol, 1)]));
+    assert!(sink.entered.values().all(|of| *of == Entered::default()));
+    let exceeded = |of: &Window| (of.totals.partial, of.mtu_exceeded, of.hops_exceeded);
+    assert_eq!(exceeded(&sink.windows[&short]), (5 * WINDOW, 5 * WINDOW, 0));
+    assert_eq!(exceeded(&sink.windows[&(short + WINDOW)]), (0, 0, 0));
+
+    let mut network = Network::new(Setup { hops: 1, ..setup() }, Step::Sources);
+    network.send(middle(FIRST_EPOCH), &burst(FIRST_EPOCH));
+    network.0.iter_mut().for_each(|of| of.advance_to(middle(FIRST_EPOCH + 2 * WINDOW)));
+    assert_eq!(exceeded(&network.0[2].windows[&FIRST_EPOCH]), (9, 0, 9));
 }
 
 #[test]

@@ -42,8 +42,8 @@ impl System for SketchInt {
             line: format!(
                 "{:>7} packets, {:>7} with INT, {:>5} flows of which {exact} exact, {:>3} inflated, \
                  {:>3} path changes, {}",
-                found.coverage.packets,
-                found.coverage.int_packets,
+                found.coverage.sinks.packets,
+                found.coverage.sinks.int_packets,
                 sum(|sink| sink.flows),
                 found.inflated.len(),
                 found.path_changes.len(),
@@ -368,8 +368,8 @@ impl<'a> Arrived<'a> {
         let came: u64 = self.flows.values().filter_map(|of| of.came.get(&switch)).sum();
         let is_all = found.sinks.iter().all(|sink| sink.sound)
             && found.sinks.len() == self.topology.edges().len()
-            && found.coverage.int_packets == found.coverage.packets
-            && found.coverage.partial == 0
+            && found.coverage.sinks.int_packets == found.coverage.sinks.packets
+            && found.coverage.sinks.partial == 0
             && self.is_lossless;
         let packets = report.packets?;
         (packets > came || is_all && packets != came)

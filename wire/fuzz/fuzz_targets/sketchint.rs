@@ -1,12 +1,12 @@
-//! Any bytes, as a layout and as a window of SketchINT: no panic, and what can be read says the
+//! Any bytes, as a layout, as a window of SketchINT and as what a source did: no panic, and what can be read says the
 //! same when written and read again. Run from `wire/` with
 //! `cargo +nightly fuzz run fuzz-wire-sketchint fuzz/corpus/sketchint
-//! ../systems/sketchint/tests/golden/v1`.
+//! ../systems/sketchint/tests/golden/v2`.
 
 #![no_main]
 
 use calumma_sketch::sketchint::Shape;
-use calumma_sketchint::frames::{Layout, Window};
+use calumma_sketchint::frames::{Entered, Layout, Window};
 use calumma_wire::body::Body;
 use libfuzzer_sys::fuzz_target;
 
@@ -16,6 +16,9 @@ fuzz_target!(|bytes: &[u8]| {
         let mut out = Vec::new();
         layout.put(&mut out);
         assert_eq!(out, bytes[..body.offset()]);
+    }
+    if let Ok(entered) = Entered::decode(bytes) {
+        assert_eq!(entered.encode(), bytes);
     }
     let shape = Shape { tower_words: 64, pair_buckets: 64, row_sets: 16, ..Shape::default() };
     let shape = Shape { hops: 4, paths: 8, nodes: 6, keys: 4, inflated: 4, ..shape };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use calumma_controller::report::Flow;
 use calumma_sketchint_analysis::FlowInWindow;
-use calumma_sketchint_analysis::report::{FlowReport, HopReport, Packets, PathReport};
+use calumma_sketchint_analysis::report::{FlowReport, Packets, PathReport};
 
 use crate::Window;
 use crate::client::Client;
@@ -57,18 +57,22 @@ fn lines(of: &FlowInWindow) -> String {
         if !hops.is_empty() {
             let _ = writeln!(
                 text,
-                "  {:>12} {:>15} {:>21} {:>10} {:>9}",
-                "switch", "packets", "mean us", "longest us", "inflated"
+                "  {:>12} {:>15} {:>21} {:>21} {:>10} {:>9}",
+                "switch", "packets", "mean us", "99th percentile us", "longest us", "inflated"
             );
         }
         for hop in hops {
             let or = |number: Option<String>| number.unwrap_or_else(|| "?".to_owned());
             let longest = or(hop.max_us.map(|us| format!("{us:.1}")));
             let inflated = or(hop.inflated.map(|times| times.to_string()));
-            let (packets, mean) = (count(&hop.packets), mean(hop));
+            let (packets, mean) =
+                (count(&hop.packets), latency(hop.mean_us, (hop.mean_min_us, hop.mean_max_us)));
+            let p99 = latency(hop.p99_us, (hop.p99_min_us, hop.p99_max_us));
             let node = &hop.node;
-            let _ =
-                writeln!(text, "  {node:>12} {packets:>15} {mean:>21} {longest:>10} {inflated:>9}");
+            let _ = writeln!(
+                text,
+                "  {node:>12} {packets:>15} {mean:>21} {p99:>21} {longest:>10} {inflated:>9}"
+            );
         }
     }
     text
@@ -83,11 +87,11 @@ fn count(of: &Packets) -> String {
     }
 }
 
-/// A mean latency with its bounds.
-fn mean(of: &HopReport) -> String {
-    match (of.mean_us, of.mean_min_us, of.mean_max_us) {
-        (Some(mean), ..) => format!("{mean:.1}"),
-        (None, Some(least), Some(most)) => format!("{least:.1}..{most:.1}"),
+/// A latency with its bounds.
+fn latency(exactly: Option<f64>, bounds: (Option<f64>, Option<f64>)) -> String {
+    match (exactly, bounds) {
+        (Some(exactly), _) => format!("{exactly:.1}"),
+        (None, (Some(least), Some(most))) => format!("{least:.1}..{most:.1}"),
         _ => "?".to_owned(),
     }
 }
@@ -103,7 +107,9 @@ mod tests {
         let hop = |node: &str, mean: Option<f64>, bounds: (f64, f64)| {
             json!({ "node": node, "packets": mean.map(|_| 8), "at_least": 8,
                 "at_most": if mean.is_some() { 8 } else { 11 }, "mean_us": mean,
-                "mean_min_us": bounds.0, "mean_max_us": bounds.1, "max_us": mean, "inflated": null })
+                "mean_min_us": bounds.0, "mean_max_us": bounds.1, "max_us": mean, "inflated": null,
+                "p50_us": mean, "p50_min_us": mean, "p50_max_us": mean, "p99_us": null,
+                "p99_min_us": mean.map(|_| 1.5), "p99_max_us": mean.map(|_| 2.5) })
         };
         let flow = json!({ "src": "10.1.0.2", "dst": "10.2.0.2", "sport": 7, "dport": 53,
             "proto": 17, "sink": "e2", "packets": null, "at_least": 8, "at_most": 11,
@@ -122,8 +128,8 @@ mod tests {
         assert_eq!(text.lines().next(), Some("epochs 20 to 39, complete, INT on"));
         assert_eq!(text.lines().nth(1), Some("  at e2: 8..11 packets, ? with INT"));
         assert_eq!(words[2], [">=8", "e1", ">", "s1", ">", "e2"]);
-        assert_eq!(words[4], ["e1", "8", "2.5", "2.5", "?"]);
-        assert_eq!(words[5], ["s1", "8..11", "1.0..90.0", "?", "?"]);
+        assert_eq!(words[4], ["e1", "8", "2.5", "1.5..2.5", "2.5", "?"]);
+        assert_eq!(words[5], ["s1", "8..11", "1.0..90.0", "?", "?", "?"]);
         assert!(window(json!([]), true).ends_with(": no packet\n"));
         assert!(window(json!([]), false).ends_with(": no packet at any sink that delivered\n"));
     }

@@ -19,7 +19,7 @@ impl Rules for Watch {
         let report = report.as_type::<SystemReport<Found>>()?;
         let found = &report.findings;
         // What is not there may have been where sinks are missing, or nothing came with INT.
-        let says = report.complete && found.coverage.int_packets > 0;
+        let says = report.complete && found.coverage.sinks.int_packets > 0;
         let none = |is_there: bool| match is_there {
             true => Reading::Bad,
             false if says => Reading::Good,
@@ -59,7 +59,8 @@ impl Rules for Watch {
             }),
             (LOOP, true) => "no packets come by a switch twice any more".to_owned(),
             (_, false) => {
-                let (with_int, all) = (found.coverage.int_packets, found.coverage.packets);
+                let (with_int, all) =
+                    (found.coverage.sinks.int_packets, found.coverage.sinks.packets);
                 format!("{with_int} of {all} packets came with INT, fewer than wanted")
             }
             (_, true) => "as many packets come with INT as are wanted".to_owned(),
@@ -74,7 +75,8 @@ impl Rules for Watch {
 /// Too few begin where wanted, and are over a tenth above it.
 fn coverage(report: &SystemReport<Found>) -> Reading {
     let found = &report.findings;
-    let (with_int, all) = (found.coverage.int_packets as f64, found.coverage.packets as f64);
+    let covered = &found.coverage.sinks;
+    let (with_int, all) = (covered.int_packets as f64, covered.packets as f64);
     let wanted = found.config.coverage_wanted;
     match with_int / all {
         _ if all == 0.0 || found.state != "on" || !report.complete => Reading::Unknown,

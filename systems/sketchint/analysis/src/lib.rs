@@ -12,6 +12,7 @@
 //! | `view` | a window as one sink saw it, and what that says of a flow |
 //! | `local` | heavy hitters, cardinality, sizes and entropy over all packets of a sink |
 //! | `nodes` | switches: latencies, queues, heavy hitters |
+//! | `links` | links between switches |
 //! | `memory` | the latest windows, for questions about any flow |
 //! | `suspects` | where flows that lost packets had their paths in common |
 //! | `changes` | what is other than in the window before |
@@ -22,6 +23,7 @@ mod alert;
 mod analysis;
 mod changes;
 mod lifecycle;
+mod links;
 mod local;
 mod memory;
 pub mod metrics;

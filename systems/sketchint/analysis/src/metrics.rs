@@ -9,6 +9,10 @@ use crate::report::Found;
 #[derive(Debug)]
 struct Metrics {
     coverage: Gauge,
+    not_carried: IntCounterVec,
+    mtu_exceeded: IntCounterVec,
+    hops_exceeded: IntCounterVec,
+    link_packets: IntCounterVec,
     path_changes: Gauge,
     loops: Gauge,
     mean: GaugeVec,
@@ -32,17 +36,42 @@ pub fn new(on: &Registry) -> prometheus::Result<Box<dyn ReportMetrics>> {
             "sketchint_coverage",
             "Share of the packets for hosts that came with INT; NaN: there were none.",
         )?,
+        not_carried: counters(
+            on,
+            "sketchint_not_carried_total",
+            "Packets that sources sent on without INT.",
+            &["reason"],
+        )?,
+        mtu_exceeded: counters(
+            on,
+            "sketchint_mtu_exceeded_total",
+            "Packets at a sink into which a switch did not push since they would have been too \
+             long.",
+            sink,
+        )?,
+        hops_exceeded: counters(
+            on,
+            "sketchint_hops_exceeded_total",
+            "Packets at a sink into which a switch did not push since it may have no more hops.",
+            sink,
+        )?,
+        link_packets: counters(
+            on,
+            "sketchint_link_packets_total",
+            "Packets with a whole path that came by a link.",
+            &["from", "to"],
+        )?,
         path_changes: gauge(on, "sketchint_path_changes", "Flows that changed their path.")?,
         loops: gauge(on, "sketchint_loops", "Paths that come by a switch twice.")?,
         mean: gauges(
             on,
-            "sketchint_latency_mean_us",
+            "sketchint_latency_mean_seconds",
             "Mean latency of a switch in the latest window; NaN: unknown.",
             node,
         )?,
         p99: gauges(
             on,
-            "sketchint_latency_p99_us",
+            "sketchint_latency_p99_seconds",
             "What 99 of 100 latencies of a switch don't exceed, within 1.6 %; NaN: unknown.",
             node,
         )?,
@@ -68,20 +97,30 @@ impl ReportMetrics for Metrics {
     fn record(&self, report: &dyn Report) {
         let Some(report) = report.as_type::<SystemReport<Found>>() else { return };
         let found = &report.findings;
-        let (with_int, all) = (found.coverage.int_packets, found.coverage.packets);
+        let (with_int, all) = (found.coverage.sinks.int_packets, found.coverage.sinks.packets);
         self.coverage.set(with_int as f64 / all as f64);
         self.path_changes.set(found.path_changes.len() as f64);
         self.loops.set(found.loops.len() as f64);
+        for (reason, &packets) in found.coverage.not_carried.iter().flatten() {
+            self.not_carried.with_label_values(&[&**reason]).inc_by(packets);
+        }
+        for link in &found.links {
+            let labels = &[&*link.from, &*link.to];
+            self.link_packets.with_label_values(labels).inc_by(link.at_least);
+        }
         for node in &found.nodes {
             let labels = &[&*node.node];
-            self.mean.with_label_values(labels).set(node.latency_us.mean.unwrap_or(f64::NAN));
-            self.p99.with_label_values(labels).set(node.latency_us.p99.unwrap_or(f64::NAN));
+            let seconds = |us: Option<f64>| us.map_or(f64::NAN, |us| us / 1e6);
+            self.mean.with_label_values(labels).set(seconds(node.latency_us.mean));
+            self.p99.with_label_values(labels).set(seconds(node.latency_us.p99));
             self.inflated.with_label_values(labels).inc_by(node.inflated_at_least);
         }
         for sink in &found.sinks {
             let labels = &[&*sink.edge];
             self.packets.with_label_values(labels).inc_by(sink.coverage.packets);
             self.int_packets.with_label_values(labels).inc_by(sink.coverage.int_packets);
+            self.mtu_exceeded.with_label_values(labels).inc_by(sink.coverage.mtu_exceeded);
+            self.hops_exceeded.with_label_values(labels).inc_by(sink.coverage.hops_exceeded);
             self.flows.with_label_values(labels).set(sink.cardinality.unwrap_or(f64::NAN));
             self.rows_refused.with_label_values(labels).inc_by(sink.rows_refused);
         }

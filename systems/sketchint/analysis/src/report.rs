@@ -1,5 +1,7 @@
 //! What is reported of a window. A number is exact, or has bounds beside it, or is null.
 
+use std::collections::BTreeMap;
+
 use calumma_analysis::{Findings, Flow};
 use serde::{Deserialize, Serialize};
 
@@ -12,10 +14,12 @@ pub struct Found {
     pub state: String,
     /// What it was measured and listed by.
     pub config: Config,
-    /// Packets for hosts, over all sinks that delivered.
-    pub coverage: Coverage,
+    /// Packets for hosts, over all sinks that delivered, and what sources put stacks into.
+    pub coverage: Covered,
     /// Every switch that packets came by.
     pub nodes: Vec<NodeReport>,
+    /// Every link that packets came by, those of most packets first.
+    pub links: Vec<LinkReport>,
     /// The largest flows, the largest first.
     pub flows: Vec<FlowReport>,
     /// Flows that came by a path that they did not come by before.
@@ -70,8 +74,26 @@ pub struct Coverage {
     pub int_packets: u64,
     /// Those of them whose stack may lack switches: a switch had no room to push, or no hops left.
     pub partial: u64,
+    /// Those of them into which a switch did not push since they would have been too long.
+    pub mtu_exceeded: u64,
+    /// Those of them into which a switch did not push since their stack may have no more hops.
+    pub hops_exceeded: u64,
     /// Packets without a mark that says their window: in no other number.
     pub unmarked: u64,
+}
+
+/// Packets over all sinks, and those of all sources.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Covered {
+    /// Packets for hosts.
+    #[serde(flatten)]
+    pub sinks: Coverage,
+    /// Packets of the window that sources sent on with a stack, whatever became of them; null where
+    /// an edge did not deliver.
+    pub inserted: Option<u64>,
+    /// Packets of the window that sources sent on without one, by the reason; null where an edge
+    /// did not deliver.
+    pub not_carried: Option<BTreeMap<String, u64>>,
 }
 
 /// A number of packets.
@@ -176,6 +198,20 @@ pub struct NodeReport {
     pub heavy_changes: Option<Vec<Change>>,
 }
 
+/// A link between two switches, from one to the other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkReport {
+    /// The switch that packets came from.
+    pub from: String,
+    /// The one that they came to.
+    pub to: String,
+    /// Packets whose whole path is known and has this link, each as often as it came by; null where
+    /// a sink does not know all paths.
+    pub packets: Option<u64>,
+    /// No fewer than this.
+    pub at_least: u64,
+}
+
 /// A flow of many packets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Heavy {
@@ -268,6 +304,18 @@ pub struct HopReport {
     pub mean_max_us: Option<f64>,
     /// The longest, exactly.
     pub max_us: Option<f64>,
+    /// What half of the latencies don't exceed; null where that is not known exactly.
+    pub p50_us: Option<f64>,
+    /// It is no less than this; null where not all packets of the flow are in its rows.
+    pub p50_min_us: Option<f64>,
+    /// And no more.
+    pub p50_max_us: Option<f64>,
+    /// The same for 99 of 100.
+    pub p99_us: Option<f64>,
+    /// It is no less than this.
+    pub p99_min_us: Option<f64>,
+    /// And no more.
+    pub p99_max_us: Option<f64>,
     /// Inflated ones; null where they are not counted.
     pub inflated: Option<u32>,
 }

@@ -7,12 +7,13 @@ use calumma_analysis::table::{
 use calumma_analysis::{Flow, SystemReport};
 
 use crate::report::{
-    FlowReport, Found, HopReport, Inflated, NodeReport, PathChange, PathReport, SinkReport,
+    FlowReport, Found, HopReport, Inflated, LinkReport, NodeReport, PathChange, PathReport,
+    SinkReport,
 };
 
 /// All of them.
-pub static TABLES: [&dyn Table; 7] =
-    [&WINDOWS, &NODES, &FLOWS, &HOPS, &PATHS, &PATH_CHANGES, &INFLATED];
+pub static TABLES: [&dyn Table; 9] =
+    [&WINDOWS, &NOT_CARRIED, &NODES, &LINKS, &FLOWS, &HOPS, &PATHS, &PATH_CHANGES, &INFLATED];
 
 macro_rules! of_flow {
     ($($of:ty),+) => {
@@ -37,6 +38,12 @@ static WINDOWS: TableOf<SystemReport<Found>, SinkReport> = TableOf {
         u64("int_packets", "those with INT", |row| Some(row.item.coverage.int_packets)),
         u64("partial", "those whose stack may lack switches", |row| {
             Some(row.item.coverage.partial)
+        }),
+        u64("mtu_exceeded", "those that a switch found too long for its hop", |row| {
+            Some(row.item.coverage.mtu_exceeded)
+        }),
+        u64("hops_exceeded", "those whose stack a switch found full", |row| {
+            Some(row.item.coverage.hops_exceeded)
         }),
         number("cardinality", "flows", |row| row.item.cardinality),
         number("cardinality_error", "by how much that may be wrong, 95 times out of 100", |row| {
@@ -84,6 +91,38 @@ static NODES: TableOf<SystemReport<Found>, NodeReport> = TableOf {
     rows: |report, rows| {
         let nodes = report.findings.nodes.iter();
         rows.extend(nodes.map(|item| Row { head: report.head, node: &item.node, item }));
+    },
+};
+
+static NOT_CARRIED: TableOf<SystemReport<Found>, u64> = TableOf {
+    name: "sketchint_not_carried",
+    help: "a reason why sources sent packets on without INT in a window",
+    columns: &[
+        epoch(),
+        start(),
+        text("reason", "the reason", |row| Some(row.node.into())),
+        u64("packets", "how many packets", |row| Some(*row.item)),
+    ],
+    rows: |report, rows| {
+        let reasons = report.findings.coverage.not_carried.iter().flatten();
+        rows.extend(reasons.map(|(node, item)| Row { head: report.head, node, item }));
+    },
+};
+
+static LINKS: TableOf<SystemReport<Found>, LinkReport> = TableOf {
+    name: "sketchint_links",
+    help: "a link from one switch to another in a window",
+    columns: &[
+        epoch(),
+        start(),
+        text("source", "the switch that packets came from", |row| Some(row.node.into())),
+        text("destination", "the one that they came to", |row| Some((&*row.item.to).into())),
+        u64("packets", "packets of known paths, where all paths are known", |row| row.item.packets),
+        u64("at_least", "no fewer than this", |row| Some(row.item.at_least)),
+    ],
+    rows: |report, rows| {
+        let links = report.findings.links.iter();
+        rows.extend(links.map(|item| Row { head: report.head, node: &item.from, item }));
     },
 };
 
@@ -158,6 +197,16 @@ static HOPS: TableOf<SystemReport<Found>, HopReport> = table_of_flows!(
         number("mean_min_us", "it is no less than this", |row| row.item.mean_min_us),
         number("mean_max_us", "and no more", |row| row.item.mean_max_us),
         number("max_us", "the longest, exactly", |row| row.item.max_us),
+        number("p50_us", "what half don't exceed, where it is known exactly", |row| {
+            row.item.p50_us
+        }),
+        number("p50_min_us", "it is no less than this", |row| row.item.p50_min_us),
+        number("p50_max_us", "and no more", |row| row.item.p50_max_us),
+        number("p99_us", "what 99 of 100 don't exceed, where it is known exactly", |row| {
+            row.item.p99_us
+        }),
+        number("p99_min_us", "it is no less than this", |row| row.item.p99_min_us),
+        number("p99_max_us", "and no more", |row| row.item.p99_max_us),
         u32("inflated", "inflated latencies", |row| row.item.inflated),
     ],
     |report, rows| {

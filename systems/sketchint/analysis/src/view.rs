@@ -59,6 +59,10 @@ pub(crate) struct HopView {
     /// Bounds of the mean in nanoseconds.
     pub(crate) mean: Option<(f64, f64)>,
     pub(crate) max_ns: Option<u32>,
+    /// Bounds of what half of the latencies don't exceed, in nanoseconds.
+    pub(crate) p50: Option<(f64, f64)>,
+    /// The same for 99 of 100.
+    pub(crate) p99: Option<(f64, f64)>,
     pub(crate) inflated: Option<u32>,
 }
 
@@ -225,7 +229,7 @@ impl SinkView {
         let known = self.node(node).filter(|_| knows_all);
         let inflated = self.inflated(flow, node);
         if flow.is_exact || self.has_all() {
-            let mean = (cell.known > 0).then(|| cell.sum / cell.known as f64);
+            let mean = (cell.known > 0).then(|| cell.sum as f64 / cell.known as f64);
             return HopView {
                 node,
                 packets: match at_own {
@@ -234,6 +238,8 @@ impl SinkView {
                 },
                 mean: mean.map(|mean| (mean, mean)),
                 max_ns: (cell.known > 0).then_some(cell.max),
+                p50: cell.quantile(50, known.map_or(0, |of| of.min_ns)),
+                p99: cell.quantile(99, known.map_or(0, |of| of.min_ns)),
                 inflated,
             };
         }
@@ -260,7 +266,7 @@ impl SinkView {
         });
         let packets = if at_own { flow.packets } else { Packets::between(packets, at_most) };
         let mean = mean.filter(|_| packets.at_most != Some(0));
-        HopView { node, packets, mean, max_ns: None, inflated }
+        HopView { node, packets, mean, max_ns: None, p50: None, p99: None, inflated }
     }
 
     fn inflated(&self, flow: &FlowView<'_>, node: u32) -> Option<u32> {
@@ -278,16 +284,36 @@ impl SinkView {
 /// Cells added up.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
-    sum: f64,
+    sum: u128,
     known: u64,
     max: u32,
 }
 
 impl Sum {
     fn add(&mut self, cell: &Cell) {
-        self.sum += cell.sum_ns as f64;
+        self.sum += u128::from(cell.sum_ns);
         self.known += u64::from(cell.known);
         self.max = self.max.max(cell.max_ns);
+    }
+
+    /// Bounds of what so many of 100 of the latencies don't exceed, by their number, sum and
+    /// maximum, none of which is below `least`; `None` where none is known.
+    ///
+    /// In order of size, the latencies behind it are at most the maximum, so that those up to it
+    /// have what is left of the sum. Those before it are at least `least`, and the last is the
+    /// maximum, so that it and those between share no more than the rest. All are whole numbers.
+    fn quantile(&self, percent: u64, least: u32) -> Option<(f64, f64)> {
+        let rank = (self.known * percent).div_ceil(100).max(1);
+        let behind = self.known.checked_sub(rank)?;
+        let (least, max) = (u128::from(least), u128::from(self.max));
+        let (up_to, others) = (u128::from(rank), u128::from(behind));
+        if others == 0 {
+            return Some((max as f64, max as f64));
+        }
+        let low = self.sum.saturating_sub(others * max).div_ceil(up_to).max(least);
+        let rest = self.sum.saturating_sub(max + (up_to - 1) * least);
+        let high = (rest / others).min(max);
+        Some((low as f64, high as f64))
     }
 
     /// Bounds of the mean of these and at most `others` more packets, whose latencies are at most
@@ -298,18 +324,18 @@ impl Sum {
         latency: Option<f64>,
         (least, longest): (f64, f64),
     ) -> (f64, f64) {
-        let known = self.known as f64;
+        let (sum, known) = (self.sum as f64, self.known as f64);
         let others = others.map_or(f64::INFINITY, |others| others as f64);
         let latency = latency.unwrap_or(f64::INFINITY);
         // The more of the shortest, the lower the mean.
         let low = match others.is_finite() && known > 0.0 {
-            true => (self.sum + others * least) / (known + others),
+            true => (sum + others * least) / (known + others),
             false => least,
         };
         // The longest ones, as many as their sum allows.
         let most = if longest > 0.0 { (latency / longest).min(others) } else { 0.0 };
         let high = match most.is_finite() && known > 0.0 {
-            true => (self.sum + (most * longest).min(latency)) / (known + most),
+            true => (sum + (most * longest).min(latency)) / (known + most),
             false => longest.min(latency),
         };
         (low.clamp(least, longest), high.clamp(least, longest))
@@ -319,14 +345,21 @@ impl Sum {
 impl HopView {
     pub(crate) fn report(&self, names: &Names) -> HopReport {
         let us = |ns: f64| ns / 1000.0;
+        let exactly = |of: Option<(f64, f64)>| of.filter(|of| of.0 == of.1).map(|of| us(of.0));
         HopReport {
             of: None,
             node: names.of(self.node),
             packets: self.packets,
-            mean_us: self.mean.filter(|mean| mean.0 == mean.1).map(|mean| us(mean.0)),
+            mean_us: exactly(self.mean),
             mean_min_us: self.mean.map(|mean| us(mean.0)),
             mean_max_us: self.mean.map(|mean| us(mean.1)),
             max_us: self.max_ns.map(|ns| us(ns.into())),
+            p50_us: exactly(self.p50),
+            p50_min_us: self.p50.map(|of| us(of.0)),
+            p50_max_us: self.p50.map(|of| us(of.1)),
+            p99_us: exactly(self.p99),
+            p99_min_us: self.p99.map(|of| us(of.0)),
+            p99_max_us: self.p99.map(|of| us(of.1)),
             inflated: self.inflated,
         }
     }

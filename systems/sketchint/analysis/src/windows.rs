@@ -4,15 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use calumma_analysis::{Collected, Delivery, Flow, HashKeys, Node, Remembered, SystemReport};
+use calumma_plane::int::push::NotCarried;
 use calumma_sketch::WideKey;
-use calumma_sketchint::frames::{Layout, Window};
+use calumma_sketchint::frames::{Entered, Layout, Window};
 use calumma_wire::{Role, Side, SideKind};
 
 use crate::changes::{self, Last};
+use crate::links;
 use crate::local;
 use crate::memory::Memory;
 use crate::nodes;
-use crate::report::{Config, Coverage, FlowReport, Found, Inflated, Loop, PathReport, SinkReport};
+use crate::report::{
+    Config, Coverage, Covered, FlowReport, Found, Inflated, Loop, PathReport, SinkReport,
+};
 use crate::view::{Names, SinkView};
 
 /// Flows that a loop names.
@@ -38,6 +42,8 @@ impl Default for Limits {
 pub struct Delivered {
     /// What its sink kept; none on sides that have no record.
     pub window: Option<Arc<Window>>,
+    /// What a source did with packets from hosts; none on other sides.
+    pub entered: Option<Entered>,
     /// By how much a step of the rotation came too late, in nanoseconds.
     pub stall_ns: u64,
 }
@@ -84,9 +90,13 @@ impl Windows {
     /// What is wrong with it.
     pub fn decode(&self, node: &Node, side: &Side) -> Result<Delivered, String> {
         let stall_ns = side.stall_ns;
+        if side.side == SideKind::Ingress && node.role == Role::Edge {
+            let entered = Entered::decode(&side.body).map_err(|error| error.to_string())?;
+            return Ok(Delivered { window: None, entered: Some(entered), stall_ns });
+        }
         if !matches!(side.side, SideKind::Egress | SideKind::Host) {
             return match side.body.len() {
-                0 => Ok(Delivered { window: None, stall_ns }),
+                0 => Ok(Delivered { window: None, entered: None, stall_ns }),
                 bytes => Err(format!("a side of {bytes} bytes, where none are expected")),
             };
         }
@@ -103,7 +113,7 @@ impl Windows {
             let says = window.own.unwrap_or(0);
             return Err(format!("a window of node {says} from node {}", node.id));
         }
-        Ok(Delivered { window: Some(Arc::new(window)), stall_ns })
+        Ok(Delivered { window: Some(Arc::new(window)), entered: None, stall_ns })
     }
 
     /// What a window of so many epochs showed, while the deployment was in `state`, and why it is
@@ -127,16 +137,9 @@ impl Windows {
             window: [first, first + epochs.saturating_sub(1)],
             state: state.to_owned(),
             config: self.config(),
-            coverage: sinks.iter().fold(Coverage::default(), |sum, sink| {
-                let more = coverage(sink);
-                Coverage {
-                    packets: sum.packets + more.packets,
-                    int_packets: sum.int_packets + more.int_packets,
-                    partial: sum.partial + more.partial,
-                    unmarked: sum.unmarked + more.unmarked,
-                }
-            }),
+            coverage: covered(&sinks, collected),
             nodes: nodes::all(&sinks, last.as_ref(), (names, &self.layout)),
+            links: links::all(&sinks, names),
             flows: self.flows(&sinks),
             path_changes: changes::paths(&sinks, last.as_ref(), names),
             loops: loops(&sinks, names),
@@ -272,7 +275,37 @@ fn coverage(sink: &SinkView) -> Coverage {
         packets: totals.packets,
         int_packets: totals.int_packets,
         partial: totals.partial,
+        mtu_exceeded: sink.window.mtu_exceeded,
+        hops_exceeded: sink.window.hops_exceeded,
         unmarked: sink.window.unmarked,
+    }
+}
+
+/// The packets of all sinks, and those of all sources.
+fn covered(sinks: &[SinkView], collected: &Collected<Delivered>) -> Covered {
+    let sinks = sinks.iter().map(coverage).fold(Coverage::default(), |sum, more| Coverage {
+        packets: sum.packets + more.packets,
+        int_packets: sum.int_packets + more.int_packets,
+        partial: sum.partial + more.partial,
+        mtu_exceeded: sum.mtu_exceeded + more.mtu_exceeded,
+        hops_exceeded: sum.hops_exceeded + more.hops_exceeded,
+        unmarked: sum.unmarked + more.unmarked,
+    });
+    let edges = collected.nodes.iter().filter(|delivery| delivery.node.role == Role::Edge);
+    let of_sources = edges.map(|delivery| delivery.came().find_map(|(_, side)| side.entered));
+    let sum = |mut sum: Entered, more: Option<Entered>| {
+        sum.add(&more?);
+        Some(sum)
+    };
+    let Some(entered) = of_sources.into_iter().try_fold(Entered::default(), sum) else {
+        return Covered { sinks, inserted: None, not_carried: None };
+    };
+    let reasons = NotCarried::ALL.into_iter().zip(entered.not_carried);
+    let reasons = reasons.filter(|(_, packets)| *packets > 0);
+    Covered {
+        sinks,
+        inserted: Some(entered.inserted),
+        not_carried: Some(reasons.map(|(why, packets)| (why.name().to_owned(), packets)).collect()),
     }
 }
 

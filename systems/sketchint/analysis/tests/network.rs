@@ -186,6 +186,9 @@ fn check_answers(controller: &Running, reports: &[SystemReport<Found>], came: &W
     assert_eq!(nodes["nodes"], serde_json::to_value(&found.nodes).unwrap());
     let head = [&nodes["window"], &nodes["state"], &nodes["complete"]];
     assert_eq!(head, [&json!(found.window), &json!("on"), &json!(true)]);
+    let links = of_epoch(&api::get(controller, "/api/v1/sketchint/links?last=1000"), epoch);
+    assert_eq!(links["links"], serde_json::to_value(&found.links).unwrap());
+    assert_eq!(links["window"], json!(found.window));
     let paths = of_epoch(&api::get(controller, "/api/v1/sketchint/paths?last=1000"), epoch);
     assert_eq!(paths["path_changes"], serde_json::to_value(&found.path_changes).unwrap());
     let of_e2 = paths["sinks"].as_array().unwrap().iter().find(|sink| sink["edge"] == "e2");
@@ -259,7 +262,14 @@ fn every_packet_comes_as_it_was_sent_and_every_path_is_reported() {
     for report in complete {
         let Some(came) = network.came.get(&report.head.epoch) else { continue };
         assert_eq!(report.findings.state, "on");
-        let coverage = report.findings.coverage;
+        let covered = &report.findings.coverage;
+        let coverage = covered.sinks;
+        // All packets came, so that sources put stacks into as many.
+        assert_eq!(covered.inserted, Some(coverage.packets));
+        assert_eq!(covered.not_carried, Some(BTreeMap::new()));
+        let links: Vec<_> = report.findings.links.iter().map(|it| (&*it.from, &*it.to)).collect();
+        assert_eq!(links, [("e1", "s1"), ("s1", "e2")]);
+        assert!(report.findings.links.iter().all(|it| it.packets == Some(coverage.packets)));
         assert_eq!(coverage.packets, came.values().sum::<u64>());
         assert_eq!((coverage.int_packets, coverage.partial), (coverage.packets, 0));
         let mut counted = BTreeMap::new();

@@ -280,8 +280,11 @@ fn check(
         counted.get(&(sink_of(sink), flow_of[flow])).cloned().unwrap_or_default()
     };
     let all: u64 = now.values().map(|of| of.packets).sum();
-    prop_assert_eq!(found.coverage.packets, all);
-    prop_assert_eq!(found.coverage.int_packets, now.values().map(Truth::with_int).sum::<u64>());
+    prop_assert_eq!(found.coverage.sinks.packets, all);
+    prop_assert_eq!(
+        found.coverage.sinks.int_packets,
+        now.values().map(Truth::with_int).sum::<u64>()
+    );
 
     for ((sink, flow), truth) in now {
         let flow = Flow::from(&key(*flow));
@@ -320,6 +323,24 @@ fn check(
                 prop_assert!(hop.mean_us.is_none_or(|reported| near(reported, mean)));
                 let max = f64::from(*at.latencies.iter().max().unwrap()) / 1000.0;
                 prop_assert!(hop.max_us.is_none_or(|reported| near(reported, max)));
+                let quantiles = [
+                    (50, (hop.p50_us, hop.p50_min_us, hop.p50_max_us)),
+                    (99, (hop.p99_us, hop.p99_min_us, hop.p99_max_us)),
+                ];
+                for (percent, (exactly, low, high)) in quantiles {
+                    let mut sorted = at.latencies.clone();
+                    sorted.sort_unstable();
+                    let rank = (percent * sorted.len()).div_ceil(100);
+                    let truth = f64::from(sorted[rank - 1]) / 1000.0;
+                    prop_assert_eq!(low.is_some() && high.is_some(), hop.max_us.is_some());
+                    prop_assert!(low.is_none_or(|low| low <= truth), "{} {:?}", truth, hop);
+                    prop_assert!(high.is_none_or(|high| high >= truth), "{} {:?}", truth, hop);
+                    prop_assert!(exactly.is_none_or(|of| of == truth), "{} {:?}", truth, hop);
+                    // One is the maximum, and of two latencies both are known by their sum.
+                    let is_known = percent == 99 || sorted.len() < 3;
+                    let is_known = is_known && sorted.len() < 100 && low.is_some();
+                    prop_assert!(exactly.is_some() || !is_known, "{} {:?}", truth, hop);
+                }
             }
         }
         if of.exact {
@@ -376,6 +397,23 @@ fn check(
                 prop_assert!(changed(listed, flow, packets, false), "{} {:?}", number, packets);
             }
         }
+    }
+    let mut links: BTreeMap<[String; 2], u64> = BTreeMap::new();
+    for ((sink, _), of) in now {
+        let whole = of.by_path.iter().filter(|(path, _)| !path.1);
+        for (path, packets) in whole {
+            for link in names(path.0, sink).windows(2) {
+                *links.entry([link[0].clone(), link[1].clone()]).or_default() += packets;
+            }
+        }
+    }
+    for link in &found.links {
+        let packets = links[&[link.from.clone(), link.to.clone()]];
+        prop_assert!(link.at_least <= packets, "{:?} {}", link, packets);
+        prop_assert!(link.packets.is_none_or(|of| of == packets), "{:?} {}", link, packets);
+    }
+    if found.links.iter().all(|link| link.packets.is_some()) && !found.links.is_empty() {
+        prop_assert_eq!(found.links.len(), links.len());
     }
     for node in &found.nodes {
         let at = now.values().filter_map(|of| of.at_node.get(&node.id));
@@ -505,8 +543,8 @@ proptest! {
                 let flows = found.flows.iter().filter(|of| of.sink == sink.edge);
                 prop_assert!(flows.clone().all(|of| of.exact));
                 prop_assert_eq!(flows.count() as u64, sink.flows);
-                let says_all = found.coverage.int_packets == found.coverage.packets
-                    && found.coverage.partial == 0;
+                let says_all = found.coverage.sinks.int_packets == found.coverage.sinks.packets
+                    && found.coverage.sinks.partial == 0;
                 let at_nodes = found.nodes.iter().flat_map(|node| &node.heavy_hitters);
                 let at_nodes = at_nodes.filter(|of| says_all && of.sink == sink.edge);
                 let heavy = sink.heavy_hitters.iter().chain(at_nodes);
@@ -616,7 +654,8 @@ fn windows_of_another_node_key_or_size_are_refused() {
     let mut keyed = side();
     keyed.body[1] ^= 1;
     says(&keyed, "hashed by another key");
-    says(&Side { side: SideKind::Ingress, ..side() }, "where none are expected");
+    says(&Side { side: SideKind::Transit, ..side() }, "where none are expected");
+    says(&Side { side: SideKind::Ingress, ..side() }, "byte 8 of what a source did");
     let mut cut = side();
     says(&Side { body: Vec::new(), ..side() }, "byte 0 of a window of sketchint");
     cut.body.truncate(90);
@@ -634,7 +673,9 @@ fn the_archive_has_a_row_for_each_flow_hop_and_path() {
         .collect();
     let expected = [
         ("sketchint_windows", 2),
+        ("sketchint_not_carried", 0),
         ("sketchint_nodes", 5),
+        ("sketchint_links", 6),
         ("sketchint_flows", 3),
         ("sketchint_hops", 8),
         ("sketchint_paths", 3),
@@ -642,6 +683,7 @@ fn the_archive_has_a_row_for_each_flow_hop_and_path() {
         ("sketchint_inflated", 0),
     ];
     assert_eq!(rows, expected);
-    let hops = TABLES[3].batch(&[&report]).unwrap();
+    let hops = TABLES.iter().find(|table| table.name() == "sketchint_hops").unwrap();
+    let hops = hops.batch(&[&report]).unwrap();
     assert_eq!(hops.column_by_name("src").unwrap().null_count(), 0);
 }

@@ -1,18 +1,21 @@
 //! What SketchINT puts into the envelope. All numbers are little-endian.
 //!
 //! A [`Setup`] is what all switches of a network have in common, a [`Plan`] how far INT is switched
-//! on in it. The body of an edge's egress side is a [`Window`]; all other sides are empty.
+//! on in it. The body of an edge's egress side is a [`Window`], that of its ingress side an
+//! [`Entered`]; all other sides are empty.
 
 mod columns;
+mod entered;
 mod layout;
 mod setup;
 mod window;
 
 use calumma_wire::{Offer, SystemId};
 
+pub use self::entered::Entered;
 pub use self::layout::Layout;
 pub use self::setup::{Holding, Plan, Setup, Step};
 pub use self::window::Window;
 
 /// What a switch that runs it offers.
-pub const OFFER: Offer = Offer { system: SystemId::SKETCHINT, lowest: 1, highest: 1 };
+pub const OFFER: Offer = Offer { system: SystemId::SKETCHINT, lowest: 2, highest: 2 };

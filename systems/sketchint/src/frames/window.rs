@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! keys (1): 0 IPv4, 1 dual  hash key (8)  own number (4), 0 of an end host  memory (8)
-//! totals (8 each)  unmarked (8)
+//! totals (8 each)  unmarked (8)  packets without room for a hop (8), without hops left (8)
 //! paths: number (4), hops (1), whether partial (1), packets (8); the nodes of all, 4
 //! switches: number (4), node (4), packets (8), sum (8), least (4), longest (4), packets with a
 //!   queue's length (8), their sum (8), the longest (4); the bins of all, 4
@@ -40,6 +40,10 @@ pub struct Window {
     pub totals: Totals,
     /// Packets without a mark that says their window: not recorded.
     pub unmarked: u64,
+    /// Packets into which a switch did not push since they would have been too long.
+    pub mtu_exceeded: u64,
+    /// Packets into which a switch did not push since their stack may have no more hops.
+    pub hops_exceeded: u64,
     /// The paths that packets came by, in order.
     pub paths: Vec<PathCount>,
     /// The switches that they came by, by rising numbers.
@@ -93,6 +97,8 @@ impl Window {
         let mut totals = self.totals;
         each(&mut totals).into_iter().for_each(|total| put_u64(out, *total));
         put_u64(out, self.unmarked);
+        put_u64(out, self.mtu_exceeded);
+        put_u64(out, self.hops_exceeded);
         put_paths(out, &self.paths);
         put_nodes(out, &self.nodes);
         put_rows(out, self.keys, &self.rows);
@@ -127,6 +133,8 @@ impl Window {
         let memory = body.u64("memory")?;
         let totals = read_totals(body)?;
         let unmarked = body.u64("unmarked packets")?;
+        let mtu_exceeded = read_part(body, "packets without room for a hop", totals.partial)?;
+        let hops_exceeded = read_part(body, "packets without hops left", totals.partial)?;
         let paths = read_paths(body, layout, &totals)?;
         let nodes = read_nodes(body, layout)?;
         let rows = read_rows(body, (keys, layout), &paths, &totals)?;
@@ -144,6 +152,8 @@ impl Window {
             memory,
             totals,
             unmarked,
+            mtu_exceeded,
+            hops_exceeded,
             paths,
             nodes,
             rows,
@@ -195,6 +205,17 @@ fn read_totals(body: &mut Body<'_>) -> Result<Totals, DecodeError> {
         }
     }
     Ok(totals)
+}
+
+/// A number of packets, all of which have partial stacks.
+fn read_part(body: &mut Body<'_>, field: &'static str, partial: u64) -> Result<u64, DecodeError> {
+    let offset = body.offset();
+    let packets = body.u64(field)?;
+    if packets > partial {
+        let why = format_args!("{packets} of {partial} with partial stacks");
+        return Err(body.wrong(offset, field, why));
+    }
+    Ok(packets)
 }
 
 fn put_paths(out: &mut Vec<u8>, paths: &[PathCount]) {

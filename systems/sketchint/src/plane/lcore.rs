@@ -15,7 +15,7 @@ use calumma_sketch::sketchint::Words;
 use calumma_sketch::{BURST, HashColumns, HashFamily, Key, grade};
 
 use super::record::{Leaving, SinkWindow};
-use crate::frames::{Plan, Setup, Step};
+use crate::frames::{Entered, Plan, Setup, Step};
 
 /// By what a flow's word is exclusive-ored, so that those that carry stacks are others than those
 /// that systems with tables of flows choose.
@@ -32,16 +32,17 @@ pub(super) struct Common {
     pub(super) source_from: AtomicU64,
 }
 
-/// What holds in a window. No packets are kept.
+/// What holds in a window, and what a source did in it. No packets are kept.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Held {
     plan: Plan,
     epoch: u64,
+    pub(super) entered: Entered,
 }
 
 impl Held {
     pub(super) fn new() -> Self {
-        Self { plan: Plan::default(), epoch: 0 }
+        Self { plan: Plan::default(), epoch: 0, entered: Entered::default() }
     }
 }
 
@@ -56,9 +57,13 @@ impl Record for Held {
         &self.plan
     }
 
-    fn merge(&mut self, _other: &Self) {}
+    fn merge(&mut self, other: &Self) {
+        self.entered.add(&other.entered);
+    }
 
-    fn clear(&mut self) {}
+    fn clear(&mut self) {
+        self.entered = Entered::default();
+    }
 }
 
 /// Its half on an lcore of an edge: a source, and a sink.
@@ -72,13 +77,33 @@ pub(super) struct OnEdge<K: Key> {
     words: Words,
     /// Whether flows have their hashes with them.
     shared: bool,
+    /// What the counters said when they were last looked at, and the window then.
+    counted: Entered,
+    counted_in: u64,
 }
 
 impl<K: Key> OnEdge<K> {
     /// No records yet.
     pub(super) fn new(common: Arc<Common>, first_epoch: u64, plan: Plan) -> Self {
         let slots = Slots::new(first_epoch, common.setup.window_epochs.into(), plan);
-        Self { common, slots, left: 0, words: [0; BURST], shared: false }
+        let (words, counted) = ([0; BURST], Entered::default());
+        Self { common, slots, left: 0, words, shared: false, counted, counted_in: 0 }
+    }
+
+    /// Notes in the window what has been done with packets since this was last called. What became
+    /// of packets of another window that no queue was handed is in none.
+    #[inline]
+    fn note_entered(&mut self, counters: &Counters) {
+        let now = Entered::of(&counters.int);
+        let since = now.since(&self.counted);
+        self.counted = now;
+        if let Some(record) = self.slots.ingress() {
+            let held = &mut record.group;
+            if self.counted_in == held.epoch {
+                held.entered.add(&since);
+            }
+            self.counted_in = held.epoch;
+        }
     }
 
     /// Whether packets that enter now are given stacks.
@@ -159,6 +184,7 @@ impl<K: Key> LcoreSystem<K> for OnEdge<K> {
         if flows.are_local() || !self.is_source() {
             return;
         }
+        self.note_entered(counters);
         let drawn = self.drawn(flows);
         flows.set_source(drawn);
         for _ in ones(all(flows.len()) & !drawn) {
@@ -185,6 +211,9 @@ impl<K: Key> LcoreSystem<K> for OnEdge<K> {
             let mut stacks = [None; BURST];
             for (stack, at) in stacks.iter_mut().zip(ones(of.which)) {
                 *stack = if is_local { Some(&Stack::EMPTY) } else { flows.stack(at) };
+                if stack.is_some_and(|stack| stack.is_partial) {
+                    window.group.note_exceeded(flows.exceeded(at));
+                }
             }
             let hashes = of.hashes.filter(|_| shared);
             let leaving = Leaving { keys: of.keys, hashes, polled_ns };
@@ -208,7 +237,8 @@ impl<K: Key> LcoreSystem<K> for OnEdge<K> {
 
     /// Of packets for hosts that a queue took, the switch's own hop is known now.
     #[inline]
-    fn sent(&mut self, flows: &Flows<K>, sent: Sent, _counters: &mut Counters) {
+    fn sent(&mut self, flows: &Flows<K>, sent: Sent, counters: &mut Counters) {
+        self.note_entered(counters);
         let Some(departed_ns) = flows.departure_ns() else { return };
         let node = self.common.insertion.node;
         let polled_ns = flows.polled_ns();

@@ -42,6 +42,8 @@ pub struct SinkWindow<K: Key, P> {
     plan: P,
     start_ns: u64,
     unmarked: u64,
+    /// Packets into which a switch did not push: for their length, and for want of hops.
+    exceeded: [u64; 2],
     sink: Sink<K>,
     /// Filled anew with each burst.
     met: Box<MetBurst>,
@@ -57,7 +59,15 @@ impl<K: Key, P> SinkWindow<K, P> {
         let shape = setup.layout.of_lcore(lcores);
         let key_packets = setup.layout.key_packets(lcores);
         let sink = Sink::new(shape, setup.own, key_packets, inflation_percent)?;
-        Ok(Self { setup, plan, start_ns: 0, unmarked: 0, sink, met: Box::default() })
+        Ok(Self {
+            setup,
+            plan,
+            start_ns: 0,
+            unmarked: 0,
+            exceeded: [0; 2],
+            sink,
+            met: Box::default(),
+        })
     }
 
     /// Records packets for hosts, each with the stack that it came with, or none. One that goes
@@ -106,6 +116,15 @@ impl<K: Key, P> SinkWindow<K, P> {
         self.unmarked += packets;
     }
 
+    /// Notes a packet that has been [recorded](Self::record) in this window: whether a switch did
+    /// not push into it since it would have been too long, and since its stack may have no more
+    /// hops.
+    #[inline]
+    pub fn note_exceeded(&mut self, (mtu, hops): (bool, bool)) {
+        self.exceeded[0] += u64::from(mtu);
+        self.exceeded[1] += u64::from(hops);
+    }
+
     #[inline]
     fn since_start_us(&self, ns: u64) -> u32 {
         u32::try_from(ns.saturating_sub(self.start_ns) / 1000).unwrap_or(u32::MAX)
@@ -136,6 +155,8 @@ impl<K: Key, P> SinkWindow<K, P> {
             memory: (self.bytes() * lcores.max(1)) as u64,
             totals,
             unmarked: self.unmarked,
+            mtu_exceeded: self.exceeded[0],
+            hops_exceeded: self.exceeded[1],
             paths,
             nodes,
             rows: rows.collect(),
@@ -184,11 +205,14 @@ where
     fn merge(&mut self, other: &Self) {
         self.sink.merge(&other.sink);
         self.unmarked += other.unmarked;
+        for (mine, theirs) in self.exceeded.iter_mut().zip(other.exceeded) {
+            *mine += theirs;
+        }
     }
 
     fn clear(&mut self) {
         self.sink.clear();
-        self.unmarked = 0;
+        (self.unmarked, self.exceeded) = (0, [0; 2]);
     }
 }
 

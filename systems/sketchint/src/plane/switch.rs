@@ -184,6 +184,10 @@ impl SwitchSystem for OnSwitch {
         let FinishedSide { epoch, side, record, .. } = finished;
         let (packets, stall_ns) = (record.packets(), record.stall_ns());
         let (body, notes) = match side {
+            SideKind::Ingress if self.is_edge => {
+                let held = &record.get::<Held>()?.group;
+                (held.entered.encode(), vec![("inserted", Some(held.entered.inserted))])
+            }
             SideKind::Ingress | SideKind::Transit => (Vec::new(), Vec::new()),
             SideKind::Egress => {
                 let window = self.frame(finished)?;

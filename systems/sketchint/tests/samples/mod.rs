@@ -76,6 +76,7 @@ pub(crate) fn window<K: Key>(key: impl Fn(u32) -> K, own: Option<u32>) -> Window
         record.record_own(&leaving, &[latency / 3]);
     }
     record.note_unmarked(3);
+    (0..5).for_each(|packet| record.note_exceeded((packet < 3, packet > 3)));
     record.frame(hash_key().id(), 1)
 }
 

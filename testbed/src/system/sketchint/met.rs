@@ -93,7 +93,7 @@ impl<'a> Known<'a> {
         let sum = |of: fn(&Met) -> u64| self.flows.values().map(of).sum::<u64>();
         let came = [sum(|met| met.packets), sum(|met| met.with_int), sum(|met| met.partial)];
         let of = &found.coverage;
-        let reported = [of.packets, of.int_packets, of.partial];
+        let reported = [of.sinks.packets, of.sinks.int_packets, of.sinks.partial];
         if reported != came {
             return Some(format!("coverage {reported:?}, but {came:?} came"));
         }
