@@ -28,8 +28,8 @@ use crate::run::{MarkedRun, Run};
 use self::headers::{keep_carriable, read_headers};
 use self::marks::Marks;
 pub use self::masks::{DropMask, Sent, first};
-pub use self::stacks::Departure;
 use self::stacks::PendingStacks;
+pub use self::stacks::{Departure, TakenOut};
 
 /// What to do with packets that can't be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Deserialize)]

@@ -173,7 +173,7 @@ impl PendingStacks {
                     drops |= 1 << at;
                 }
                 Seen::Stack(found) => {
-                    if let Some(stack) = lent.as_mut().and_then(|stacks| stacks.add(at)) {
+                    if let Some(stack) = lent.as_mut().and_then(|it| it.add(at, &found.header)) {
                         read(packet, &found, stack);
                     }
                     if strip(packet, offset, &found, Goes::ToHost) {
@@ -314,6 +314,17 @@ fn marked<'a, P: Packet>(
     positions(of).filter_map(found)
 }
 
+/// Positions of packets whose INT stacks were to be taken out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TakenOut {
+    /// Those that had one, and have it no more.
+    pub taken: u32,
+    /// Those with a stack of this network's whose lengths or headers are damaged.
+    pub malformed: u32,
+    /// Those with one that stays where it is: in a first fragment, or for want of memory.
+    pub fixed: u32,
+}
+
 impl Worker {
     /// Notes whose INT stacks are this switch's.
     #[cold]
@@ -366,23 +377,38 @@ impl Worker {
     /// keeps their marks. Gives the positions of those that had one; `of` has a bit for each that
     /// is looked at.
     #[cold]
-    pub fn take_out<P: Packet>(&mut self, packets: &mut [P], of: u32) -> u32 {
+    pub fn take_out<P: Packet>(&mut self, packets: &mut [P], of: u32) -> TakenOut {
         let Self { policy, stacks, counters, .. } = self;
-        let mut taken = 0;
+        let mut of_packets = TakenOut::default();
         if !policy.carrier.carries_stacks() {
-            return taken;
+            return of_packets;
         }
         for at in positions(of) {
             let Some(packet) = packets.get_mut(at) else { break };
             let Some(offset) = ip_offset(packet.bytes(), policy.carrier) else { continue };
-            if tos(packet, offset) & MARKER != 0
-                && let Seen::Stack(found) = look(packet, offset, stacks.domains)
-                && strip(packet, offset, &found, Goes::On)
-            {
-                counters.int.taken_out += 1;
-                taken |= 1 << at;
+            if tos(packet, offset) & MARKER == 0 {
+                continue;
+            }
+            match look(packet, offset, stacks.domains) {
+                Seen::Stack(found) if strip(packet, offset, &found, Goes::On) => {
+                    counters.int.taken_out += 1;
+                    of_packets.taken |= 1 << at;
+                }
+                Seen::Malformed => of_packets.malformed |= 1 << at,
+                Seen::Stack(_) | Seen::Fragment => of_packets.fixed |= 1 << at,
+                Seen::Foreign => {}
             }
         }
-        taken
+        of_packets
+    }
+
+    /// Counts packets whose stack [can't be taken out](Self::take_out), and that are dropped so
+    /// that no host gets it. Gives their positions.
+    #[cold]
+    pub fn drop_unstripped(&mut self, of: &TakenOut) -> u32 {
+        let drops = of.malformed | of.fixed;
+        self.counters.int.malformed += u64::from(of.malformed.count_ones());
+        self.counters.int.unstripped += u64::from(drops.count_ones());
+        drops
     }
 }

@@ -219,7 +219,9 @@ impl Router {
             stacked |= left;
         }
         if stacked != 0 {
-            worker.take_out(packets, stacked);
+            // What can't be taken out is neither sent to a host nor quoted to one.
+            let of = worker.take_out(packets, stacked);
+            drops.0 |= worker.drop_unstripped(&of);
         }
         for (at, packet) in burst.drain().enumerate() {
             if drops.drops(at) {

@@ -28,7 +28,7 @@ pub(super) fn shorten<P: Packet>(
     if long == 0 {
         return;
     }
-    let taken = worker.take_out(packets, long);
+    let taken = worker.take_out(packets, long).taken;
     for at in (0..packets.len()).filter(|at| taken >> at & 1 == 1) {
         let mut one = Decisions::new();
         decider.decide(&mut packets[at..=at], &mut one);

@@ -377,8 +377,8 @@ fn a_stack_that_is_taken_out_on_the_way_leaves_the_mark() {
     for carrier in [CARRIERS[0], CARRIERS[2]] {
         let mut packets = [stacked(carrier)];
         let mut router = Node::new(policy(carrier), insertion(2, 6));
-        assert_eq!(router.worker.take_out(&mut packets, 1), 1);
-        assert_eq!(router.worker.take_out(&mut packets, 1), 0);
+        assert_eq!(router.worker.take_out(&mut packets, 1).taken, 1);
+        assert_eq!(router.worker.take_out(&mut packets, 1).taken, 0);
         assert_eq!(router.worker.counters.int.taken_out, 1);
         let mut sink = Node::new(policy(carrier), insertion(3, 6));
         sink.worker.egress(&mut packets);

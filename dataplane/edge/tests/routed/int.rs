@@ -4,6 +4,7 @@
 use calumma_edge::carrier::Carrier;
 use calumma_edge::packet::{Frame, Packet};
 use calumma_edge::worker::{Policy, Worker};
+use calumma_plane::checksum::checksum;
 use calumma_plane::int::header::{Seen, look};
 use calumma_plane::int::{Domains, Hop, Stack, push, strip};
 
@@ -155,6 +156,20 @@ fn no_stack_makes_a_packet_too_long_and_none_is_quoted() {
         let icmp = |packet: &[u8]| packet[20..].to_vec();
         assert_eq!(taken(&stacked_frame(stacked)).0, None);
         assert_eq!(icmp(plain), icmp(stacked), "{} quotes what was sent", about.to);
+        // A stack that says to be longer than its packet can't be taken out, and a first fragment
+        // has it where it is: no error quotes them.
+        let unstripped = edge.total("sketchint.unstripped");
+        let mut damaged = with_stack(&about.frame(F1));
+        let ip = ip_offset(&damaged);
+        damaged[ip + 20 + 8 + 1] = 250;
+        assert_eq!(edge.exchange(F1, &[damaged]).len(), 0, "{}", about.to);
+        let mut fragment = with_stack(&about.frame(F1));
+        fragment[ip + 6] |= 0x20;
+        fragment[ip + 10..ip + 12].fill(0);
+        let sum = checksum(&fragment[ip..ip + 20]).to_be_bytes();
+        fragment[ip + 10..ip + 12].copy_from_slice(&sum);
+        assert_eq!(edge.exchange(F1, &[fragment]).len(), 0, "{}", about.to);
+        assert_eq!(edge.total("sketchint.unstripped"), unstripped + 2, "{}", about.to);
     }
     edge.stop();
 }
