@@ -1,6 +1,6 @@
-//! The bytes of windows and of what sources did, kept in files, which switches one release older send.
-//! `CALUMMA_BLESS=1 cargo test -p calumma-sketchint --test golden` writes them anew, which is right
-//! only together with a new version.
+//! The bytes of windows and of what sources did, kept in files, which switches one release older
+//! send. `CALUMMA_BLESS=1 cargo test -p calumma-sketchint --test golden` writes them anew, which is
+//! right only together with a new version.
 
 mod samples;
 

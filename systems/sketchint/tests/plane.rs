@@ -134,7 +134,7 @@ impl Network {
             packets.iter().map(|bytes| Frame::with_headroom(256, bytes)).collect();
         let paths = [Path::Enter, Path::Transit, Path::Leave];
         let mut carried = Vec::new();
-        let setup = self.0[0].setup.clone();
+        let setup = self.0[0].setup;
         for (at, (switch, path)) in self.0.iter_mut().zip(paths).enumerate() {
             switch.pass(path, &mut frames, now_ns + 100_000 * at as u64, STAYS_NS[at]);
             let longer = |(frame, bytes): (&Frame, &Vec<u8>)| frame.bytes().len() - bytes.len();

@@ -292,12 +292,12 @@ fn covered(sinks: &[SinkView], collected: &Collected<Delivered>) -> Covered {
         unmarked: sum.unmarked + more.unmarked,
     });
     let edges = collected.nodes.iter().filter(|delivery| delivery.node.role == Role::Edge);
-    let of_sources = edges.map(|delivery| delivery.came().find_map(|(_, side)| side.entered));
+    let mut of_sources = edges.map(|delivery| delivery.came().find_map(|(_, side)| side.entered));
     let sum = |mut sum: Entered, more: Option<Entered>| {
         sum.add(&more?);
         Some(sum)
     };
-    let Some(entered) = of_sources.into_iter().try_fold(Entered::default(), sum) else {
+    let Some(entered) = of_sources.try_fold(Entered::default(), sum) else {
         return Covered { sinks, inserted: None, not_carried: None };
     };
     let reasons = NotCarried::ALL.into_iter().zip(entered.not_carried);

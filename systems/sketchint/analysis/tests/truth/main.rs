@@ -1,6 +1,8 @@
 //! Windows that the real records of sinks made, and every number of the reports on them held
 //! against what the test itself counted.
 
+mod check;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -14,12 +16,12 @@ use calumma_sketch::sketchint::Shape;
 use calumma_sketch::{FlowKey, HashFamily, HashKey};
 use calumma_sketchint::frames::Layout;
 use calumma_sketchint::plane::{Leaving, SinkSetup, SinkWindow};
-use calumma_sketchint_analysis::report::{
-    Change, FlowReport, Found, Heavy, Packets, PathReport, SinkReport,
-};
+use calumma_sketchint_analysis::report::{Change, FlowReport, Found, Packets, PathReport};
 use calumma_sketchint_analysis::{Delivered, FlowInWindow, Limits, TABLES, Windows};
 use calumma_wire::{Role, Side, SideKind, SystemId};
 use proptest::prelude::*;
+
+use check::check;
 
 const EPOCHS: u64 = 20;
 const HEAVY: u32 = 30;
@@ -267,235 +269,6 @@ fn names(path: &[u32], sink: &str) -> Vec<String> {
 
 fn mean(of: &[u32]) -> f64 {
     of.iter().map(|&ns| f64::from(ns)).sum::<f64>() / of.len() as f64 / 1000.0
-}
-
-fn check(
-    (found, asked): (&Found, &[FlowReport]),
-    before: Option<&Counted>,
-    now: &Counted,
-) -> Result<(), TestCaseError> {
-    let flow_of: BTreeMap<Flow, u32> = (0..200).map(|at| (Flow::from(&key(at)), at)).collect();
-    let sink_of = |name: &str| if name == "e2" { "e2" } else { "e3" };
-    let get = |counted: &Counted, sink: &str, flow: &Flow| {
-        counted.get(&(sink_of(sink), flow_of[flow])).cloned().unwrap_or_default()
-    };
-    let all: u64 = now.values().map(|of| of.packets).sum();
-    prop_assert_eq!(found.coverage.sinks.packets, all);
-    prop_assert_eq!(
-        found.coverage.sinks.int_packets,
-        now.values().map(Truth::with_int).sum::<u64>()
-    );
-
-    for ((sink, flow), truth) in now {
-        let flow = Flow::from(&key(*flow));
-        let is_told = asked.iter().any(|of| of.sink == *sink && of.flow == flow);
-        prop_assert!(is_told || truth.packets == 0, "{} at {}", flow, sink);
-    }
-    for of in found.flows.iter().chain(asked) {
-        let truth = get(now, &of.sink, &of.flow);
-        prop_assert!(of.packets.allows(truth.packets), "{:?} {:?}", of, truth);
-        prop_assert!(of.int_packets.is_none_or(|packets| packets == truth.with_int()));
-        for path in &of.paths {
-            let packets = truth.by(path, &of.sink);
-            prop_assert!(packets > 0, "{:?}", path);
-            prop_assert!(path.at_least <= packets);
-            prop_assert!(path.packets.is_none_or(|reported| reported == packets));
-        }
-        for hop in &of.hops {
-            let node = node_of(&hop.node);
-            let at = truth.at_node.get(&node).cloned().unwrap_or_default();
-            prop_assert!(hop.packets.allows(at.packets), "{:?} {:?}", hop, at);
-            if !at.latencies.is_empty() {
-                let mean = mean(&at.latencies);
-                let (low, high) = (hop.mean_min_us, hop.mean_max_us);
-                prop_assert!(
-                    low.is_none_or(|low| low <= mean * (1.0 + 1e-9)),
-                    "{:?} {}",
-                    hop,
-                    mean
-                );
-                prop_assert!(
-                    high.is_none_or(|high| high >= mean * (1.0 - 1e-9)),
-                    "{:?} {}",
-                    hop,
-                    mean
-                );
-                prop_assert!(hop.mean_us.is_none_or(|reported| near(reported, mean)));
-                let max = f64::from(*at.latencies.iter().max().unwrap()) / 1000.0;
-                prop_assert!(hop.max_us.is_none_or(|reported| near(reported, max)));
-                let quantiles = [
-                    (50, (hop.p50_us, hop.p50_min_us, hop.p50_max_us)),
-                    (99, (hop.p99_us, hop.p99_min_us, hop.p99_max_us)),
-                ];
-                for (percent, (exactly, low, high)) in quantiles {
-                    let mut sorted = at.latencies.clone();
-                    sorted.sort_unstable();
-                    let rank = (percent * sorted.len()).div_ceil(100);
-                    let truth = f64::from(sorted[rank - 1]) / 1000.0;
-                    prop_assert_eq!(low.is_some() && high.is_some(), hop.max_us.is_some());
-                    prop_assert!(low.is_none_or(|low| low <= truth), "{} {:?}", truth, hop);
-                    prop_assert!(high.is_none_or(|high| high >= truth), "{} {:?}", truth, hop);
-                    prop_assert!(exactly.is_none_or(|of| of == truth), "{} {:?}", truth, hop);
-                    // One is the maximum, and of two latencies both are known by their sum.
-                    let is_known = percent == 99 || sorted.len() < 3;
-                    let is_known = is_known && sorted.len() < 100 && low.is_some();
-                    prop_assert!(exactly.is_some() || !is_known, "{} {:?}", truth, hop);
-                }
-            }
-        }
-        if of.exact {
-            prop_assert_eq!(of.packets.packets, Some(truth.packets));
-            prop_assert_eq!(of.paths.len(), truth.by_path.len());
-            prop_assert_eq!(of.hops.len(), truth.named.len());
-            let says_all = truth.by_path.keys().all(|path| !path.1);
-            if truth.with_int() == truth.packets && says_all {
-                prop_assert!(of.hops.iter().all(|hop| hop.packets.packets.is_some()), "{:?}", of);
-            }
-            let known = of.hops.iter().filter(|hop| hop.mean_us.is_some()).count();
-            let has_known = truth.at_node.values().filter(|at| !at.latencies.is_empty());
-            prop_assert_eq!(known, has_known.count());
-        }
-    }
-    for sink in &found.sinks {
-        check_sink(sink, now)?;
-        let heavy = |listed: &[Heavy], flow: Flow, packets: u64, is_complete: bool| {
-            let of = listed.iter().find(|of| of.flow == flow && of.sink == sink.edge);
-            let is_missing = of.is_none() && is_complete && packets > HEAVY.into();
-            let is_right =
-                |of: &Heavy| of.packets.allows(packets) && (!of.certain || packets > HEAVY.into());
-            !is_missing && of.is_none_or(is_right)
-        };
-        let changed = |listed: &[Change], flow: Flow, (old, new): (u64, u64), is_complete: bool| {
-            let of = listed.iter().find(|of| of.flow == flow && of.sink == sink.edge);
-            let by = old.abs_diff(new);
-            let is_missing = of.is_none() && is_complete && by > CHANGE.into();
-            let is_right = |of: &Change| {
-                let are_bounds = of.before.allows(old) && of.after.allows(new);
-                are_bounds && of.change.allows(by) && (!of.certain || by > CHANGE.into())
-            };
-            !is_missing && of.is_none_or(is_right)
-        };
-        let complete = sink.heavy_hitters_complete;
-        prop_assert_eq!(sink.heavy_changes.is_some(), before.is_some());
-        for (&flow, &number) in &flow_of {
-            let truth = get(now, &sink.edge, &flow);
-            prop_assert!(heavy(&sink.heavy_hitters, flow, truth.packets, complete), "{}", number);
-            for node in &found.nodes {
-                let packets = truth.at(node.id);
-                let complete = node.heavy_hitters_complete;
-                prop_assert!(heavy(&node.heavy_hitters, flow, packets, complete), "{}", number);
-            }
-            let Some(before) = before else { continue };
-            let old = get(before, &sink.edge, &flow);
-            // Where the table of keys was full, before or now, a change may be missing.
-            let listed = sink.heavy_changes.as_deref().unwrap();
-            let packets = (old.packets, truth.packets);
-            prop_assert!(changed(listed, flow, packets, false), "{} {:?}", number, packets);
-            for node in &found.nodes {
-                let packets = (old.at(node.id), truth.at(node.id));
-                let listed = node.heavy_changes.as_deref().unwrap();
-                prop_assert!(changed(listed, flow, packets, false), "{} {:?}", number, packets);
-            }
-        }
-    }
-    let mut links: BTreeMap<[String; 2], u64> = BTreeMap::new();
-    for ((sink, _), of) in now {
-        let whole = of.by_path.iter().filter(|(path, _)| !path.1);
-        for (path, packets) in whole {
-            for link in names(path.0, sink).windows(2) {
-                *links.entry([link[0].clone(), link[1].clone()]).or_default() += packets;
-            }
-        }
-    }
-    for link in &found.links {
-        let packets = links[&[link.from.clone(), link.to.clone()]];
-        prop_assert!(link.at_least <= packets, "{:?} {}", link, packets);
-        prop_assert!(link.packets.is_none_or(|of| of == packets), "{:?} {}", link, packets);
-    }
-    if found.links.iter().all(|link| link.packets.is_some()) && !found.links.is_empty() {
-        prop_assert_eq!(found.links.len(), links.len());
-    }
-    for node in &found.nodes {
-        let at = now.values().filter_map(|of| of.at_node.get(&node.id));
-        let mut latencies: Vec<u32> = at.flat_map(|of| of.latencies.clone()).collect();
-        latencies.sort_unstable();
-        let it = &node.latency_us;
-        if latencies.is_empty() || node.packets.is_none() {
-            prop_assert_eq!((it.mean, it.p99), (None, None));
-            continue;
-        }
-        prop_assert!(near(it.mean.unwrap(), mean(&latencies)));
-        let us = |ns: u32| f64::from(ns) / 1000.0;
-        prop_assert!(near(it.min.unwrap(), us(latencies[0])));
-        prop_assert!(near(it.max.unwrap(), us(latencies[latencies.len() - 1])));
-        for (q, reported) in [(0.5, it.p50), (0.9, it.p90), (0.99, it.p99)] {
-            let rank = (q * latencies.len() as f64).ceil() as usize;
-            let truth = us(latencies[rank.max(1) - 1]);
-            prop_assert!((reported.unwrap() - truth).abs() <= it.error * truth + 1e-9);
-        }
-    }
-    for change in &found.path_changes {
-        let paths = |counted: Option<&Counted>| -> BTreeSet<Vec<String>> {
-            let of = counted.map(|of| get(of, &change.sink, &change.flow)).unwrap_or_default();
-            of.by_path.keys().map(|path| names(path.0, &change.sink)).collect()
-        };
-        let (old, new) = (paths(before), paths(Some(now)));
-        let of = before.map(|of| get(of, &change.sink, &change.flow)).unwrap_or_default();
-        let is_whole = of.with_int() == of.packets && of.by_path.keys().all(|path| !path.1);
-        prop_assert!(change.before.is_empty() || is_whole, "{:?} {:?}", change, of);
-        prop_assert!(change.after.iter().all(|path| new.contains(path)));
-        prop_assert!(change.before.iter().all(|path| old.contains(path)));
-        let is_new = change.after.iter().any(|path| !old.contains(path));
-        prop_assert!(is_new || change.after.len() > 1, "{:?} {:?}", change, old);
-    }
-    for of in &found.loops {
-        prop_assert_eq!(&of.path, &names(PATHS[4], &of.sink));
-        let through = now.iter().filter(|((sink, _), _)| *sink == of.sink);
-        let packets: u64 = through.filter_map(|(_, of)| of.by_path.get(&(PATHS[4], false))).sum();
-        prop_assert!(
-            of.at_least <= packets && of.packets.is_none_or(|reported| reported == packets)
-        );
-    }
-    Ok(())
-}
-
-fn check_sink(sink: &SinkReport, now: &Counted) -> Result<(), TestCaseError> {
-    let flows: Vec<u64> =
-        now.iter().filter(|((of, _), _)| *of == sink.edge).map(|(_, of)| of.packets).collect();
-    let all: u64 = flows.iter().sum();
-    prop_assert_eq!(sink.coverage.packets, all);
-    if sink.cardinality_error == Some(0.0) {
-        prop_assert_eq!(sink.cardinality, Some(flows.len() as f64));
-    }
-    if all > 0 {
-        let share = |packets: u64| packets as f64 / all as f64;
-        let entropy: f64 = flows.iter().map(|&of| -share(of) * share(of).log2()).sum();
-        let (low, high) = (sink.entropy_min.unwrap(), sink.entropy_max.unwrap());
-        prop_assert!(low <= entropy + 1e-9 && entropy <= high + 1e-9, "{low} {entropy} {high}");
-        prop_assert!(sink.entropy.is_none_or(|reported| (low..=high).contains(&reported)));
-    }
-    let bins = sink.size_distribution.as_ref().unwrap();
-    for bin in bins {
-        let here = flows.iter().filter(|&&of| (bin.from..=bin.to).contains(&of)).count() as u64;
-        prop_assert!(bin.at_least <= here && here <= bin.at_most, "{:?} {}", bin, here);
-        if bin.at_least == bin.at_most {
-            prop_assert_eq!(bin.flows, Some(here as f64));
-        }
-    }
-    for path in &sink.paths {
-        let of_sink = now.iter().filter(|((of, _), _)| *of == sink.edge);
-        let packets: u64 = of_sink.map(|(_, of)| of.by(path, &sink.edge)).sum();
-        prop_assert!(path.at_least <= packets, "{:?} {}", path, packets);
-        prop_assert!(
-            path.packets.is_none_or(|reported| reported == packets),
-            "{:?} {}",
-            path,
-            packets
-        );
-    }
-    let is_listed = |of: u64| bins.iter().any(|bin| (bin.from..=bin.to).contains(&of));
-    prop_assert!(flows.iter().all(|&of| is_listed(of)));
-    Ok(())
 }
 
 /// Two windows of packets for two sinks.
