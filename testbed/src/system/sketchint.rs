@@ -439,7 +439,8 @@ mod tests {
             "hops": path.as_array().unwrap().iter().map(hop).collect::<Vec<_>>() }));
         let named = serde_json::to_value(Flow::from(&key())).unwrap();
         flow.as_object_mut().unwrap().extend(named.as_object().unwrap().clone());
-        let coverage = json!({ "packets": 8, "int_packets": 8, "partial": 0, "unmarked": 0 });
+        let coverage = json!({ "packets": 8, "int_packets": 8, "partial": 0, "mtu_exceeded": 0,
+            "hops_exceeded": 0, "unmarked": 0 });
         let mut sink = json!({ "edge": "e2", "sound": true, "cardinality": 1.0,
             "cardinality_error": 0.0, "entropy": 0.0, "entropy_min": 0.0, "entropy_max": 0.0,
             "heavy_hitters": [], "heavy_hitters_complete": true, "heavy_changes": null,
@@ -456,7 +457,7 @@ mod tests {
             "window": [20, 39], "state": "on", "config": { "insertion": "cu", "rows": 8,
             "unit_ns": 64, "heavy_packets": 20, "heavy_change_packets": 10,
             "inflation_percent": 500, "coverage_wanted": 0.5 }, "coverage": coverage,
-            "nodes": [node], "flows": [flow], "path_changes": [], "loops": [], "inflated": [],
+            "nodes": [node], "links": [], "flows": [flow], "path_changes": [], "loops": [], "inflated": [],
             "sinks": [sink] });
         change(&mut report);
         let report = SketchInt.listed().read(&report.to_string()).expect("a report of sketchint");

@@ -31,7 +31,7 @@ fn setup(instructions: Instructions) -> Setup {
 
 fn asked(setup: &Setup, step: Step) -> SystemSetup {
     let plan = Plan { step }.encode();
-    SystemSetup { system: OFFER.system, version: 1, setup: setup.encode(), plan }
+    SystemSetup { system: OFFER.system, version: OFFER.highest, setup: setup.encode(), plan }
 }
 
 /// The switch and its daemon.

@@ -182,23 +182,7 @@ fn check_answers(controller: &Running, reports: &[SystemReport<Found>], came: &W
     };
     let report = reports.iter().rfind(|of| of.complete).unwrap();
     let (epoch, found) = (report.head.epoch, &report.findings);
-    let nodes = of_epoch(&api::get(controller, "/api/v1/sketchint/nodes?last=1000"), epoch);
-    assert_eq!(nodes["nodes"], serde_json::to_value(&found.nodes).unwrap());
-    let head = [&nodes["window"], &nodes["state"], &nodes["complete"]];
-    assert_eq!(head, [&json!(found.window), &json!("on"), &json!(true)]);
-    let links = of_epoch(&api::get(controller, "/api/v1/sketchint/links?last=1000"), epoch);
-    assert_eq!(links["links"], serde_json::to_value(&found.links).unwrap());
-    assert_eq!(links["window"], json!(found.window));
-    let paths = of_epoch(&api::get(controller, "/api/v1/sketchint/paths?last=1000"), epoch);
-    assert_eq!(paths["path_changes"], serde_json::to_value(&found.path_changes).unwrap());
-    let of_e2 = paths["sinks"].as_array().unwrap().iter().find(|sink| sink["edge"] == "e2");
-    assert_eq!(of_e2.unwrap()["paths"][0]["path"], json!(NAMES));
-    let windows = of_epoch(&api::get(controller, "/api/v1/sketchint/windows?last=1000"), epoch);
-    assert_eq!(windows, serde_json::to_value(report).unwrap());
-
-    let suspects = of_epoch(&api::get(controller, "/api/v1/sketchint/suspects?last=1000"), epoch);
-    assert_eq!((&suspects["victims"], &suspects["suspects"]), (&json!(0), &json!([])));
-
+    // First of all: the latest eight windows are remembered, and time goes on.
     let ask = |Flow { src, dst, sport, dport, proto }: Flow| {
         let of = format!("src={src}&dst={dst}&sport={sport}&dport={dport}&proto={proto}");
         of_epoch(&api::get(controller, &format!("/api/v1/sketchint/flows?{of}&last=8")), epoch)
@@ -216,6 +200,23 @@ fn check_answers(controller: &Running, reports: &[SystemReport<Found>], came: &W
     }
     let never = Flow { proto: 250, ..found.flows[0].flow };
     assert_eq!(ask(never)["flows"], json!([]));
+
+    let nodes = of_epoch(&api::get(controller, "/api/v1/sketchint/nodes?last=1000"), epoch);
+    assert_eq!(nodes["nodes"], serde_json::to_value(&found.nodes).unwrap());
+    let head = [&nodes["window"], &nodes["state"], &nodes["complete"]];
+    assert_eq!(head, [&json!(found.window), &json!("on"), &json!(true)]);
+    let links = of_epoch(&api::get(controller, "/api/v1/sketchint/links?last=1000"), epoch);
+    assert_eq!(links["links"], serde_json::to_value(&found.links).unwrap());
+    assert_eq!(links["window"], json!(found.window));
+    let paths = of_epoch(&api::get(controller, "/api/v1/sketchint/paths?last=1000"), epoch);
+    assert_eq!(paths["path_changes"], serde_json::to_value(&found.path_changes).unwrap());
+    let of_e2 = paths["sinks"].as_array().unwrap().iter().find(|sink| sink["edge"] == "e2");
+    assert_eq!(of_e2.unwrap()["paths"][0]["path"], json!(NAMES));
+    let windows = of_epoch(&api::get(controller, "/api/v1/sketchint/windows?last=1000"), epoch);
+    assert_eq!(windows, serde_json::to_value(report).unwrap());
+
+    let suspects = of_epoch(&api::get(controller, "/api/v1/sketchint/suspects?last=1000"), epoch);
+    assert_eq!((&suspects["victims"], &suspects["suspects"]), (&json!(0), &json!([])));
 }
 
 #[test]

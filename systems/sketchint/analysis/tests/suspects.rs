@@ -31,11 +31,12 @@ fn flows_that_lost_packets_vote_for_the_links_of_their_paths() {
         listed(5, &[(&["e1", "s1", "e2"], 3), (&["e1", "s2", "e2"], 1)]),
     ];
     let found: Found = serde_json::from_value(json!({
-        "window": [20, 39], "state": "on", "nodes": [], "flows": flows, "path_changes": [],
+        "window": [20, 39], "state": "on", "nodes": [], "links": [], "flows": flows, "path_changes": [],
         "loops": [], "inflated": [], "sinks": [],
         "config": { "insertion": "cm", "rows": 8, "unit_ns": 64, "heavy_packets": 1,
             "heavy_change_packets": 1, "inflation_percent": 500, "coverage_wanted": 0.5 },
-        "coverage": { "packets": 25, "int_packets": 20, "partial": 0, "unmarked": 0 },
+        "coverage": { "packets": 25, "int_packets": 20, "partial": 0, "mtu_exceeded": 0,
+            "hops_exceeded": 0, "unmarked": 0, "inserted": 20, "not_carried": {} },
     }))
     .unwrap();
     let votes = |lost: &[(u16, u64)]| {
