@@ -169,7 +169,7 @@ struct metadata_t {
 #ifdef TELEMETRY
     telemetry_t telemetry;
     bit<1> strips;             // whether a stack is taken out
-    bit<16> taken;             // what the transport checksum gives up with it
+    bit<16> taken;             // by how much the transport checksum changes
 #endif
 }
 

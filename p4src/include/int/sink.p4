@@ -145,8 +145,8 @@ control Sink(in headers_t hdr, in bool from_host, in PortId_t port, in bit<16> p
     }
 }
 
-// Takes the stack out, behind which the parser has read. What the transport checksum gives up with
-// it, the parser has summed up.
+// Takes the stack out, behind which the parser has read. It has added up the words by which the
+// transport checksum changes.
 control Strip(inout headers_t hdr, inout metadata_t meta) {
     bit<16> size;
     bit<16> less;

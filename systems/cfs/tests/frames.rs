@@ -153,6 +153,22 @@ fn what_contradicts_itself_is_refused_with_its_byte() {
     assert!(backwards.ends_with("beyond 2^32 microseconds"), "{backwards}");
 }
 
+/// A window that is cut behind so many bytes is refused with the byte, and so is one with a bit
+/// changed there, unless it means what it says.
+fn check_cut_and_changed(bytes: &[u8], without: usize, setup: &Setup) {
+    for cut in without..bytes.len() {
+        let refused = Window::decode(&bytes[..cut], setup).unwrap_err().to_string();
+        assert!(refused.starts_with("byte "), "{refused}");
+    }
+    for at in without..bytes.len() {
+        let mut changed = bytes.to_vec();
+        changed[at] ^= 1 << (at % 8);
+        if let Ok(read) = Window::decode(&changed, setup) {
+            assert_eq!(Window::decode(&read.encode(), setup), Ok(read));
+        }
+    }
+}
+
 /// A residual with one byte changed, or cut, is refused with the byte, or means what it says.
 #[test]
 fn residuals_that_contradict_themselves_are_refused_with_their_byte() {
@@ -161,17 +177,7 @@ fn residuals_that_contradict_themselves_are_refused_with_their_byte() {
         let bytes = window.encode();
         assert_eq!(Window::decode(&bytes, &setup).as_ref(), Ok(&window));
         let without = Window { uncounted: None, ..window.clone() }.encode().len();
-        for cut in without..bytes.len() {
-            let refused = Window::decode(&bytes[..cut], &setup).unwrap_err().to_string();
-            assert!(refused.starts_with("byte "), "{refused}");
-        }
-        for at in without..bytes.len() {
-            let mut changed = bytes.clone();
-            changed[at] ^= 1 << (at % 8);
-            if let Ok(read) = Window::decode(&changed, &setup) {
-                assert_eq!(Window::decode(&read.encode(), &setup), Ok(read));
-            }
-        }
+        check_cut_and_changed(&bytes, without, &setup);
         // Nobody asked for a residual; a larger one was asked for.
         assert!(Window::decode(&bytes, &samples::setup()).is_err());
         let more = Setup { residual: Some(18), ..setup };
@@ -270,17 +276,7 @@ fn suspects_that_contradict_themselves_are_refused_with_their_byte() {
         let bytes = window.encode();
         assert_eq!(Window::decode(&bytes, &setup).as_ref(), Ok(&window));
         let without = Window { suspects: None, ..window.clone() }.encode().len();
-        for cut in without..bytes.len() {
-            let refused = Window::decode(&bytes[..cut], &setup).unwrap_err().to_string();
-            assert!(refused.starts_with("byte "), "{refused}");
-        }
-        for at in without..bytes.len() {
-            let mut changed = bytes.clone();
-            changed[at] ^= 1 << (at % 8);
-            if let Ok(read) = Window::decode(&changed, &setup) {
-                assert_eq!(Window::decode(&read.encode(), &setup), Ok(read));
-            }
-        }
+        check_cut_and_changed(&bytes, without, &setup);
         // Nobody asked for them.
         assert!(Window::decode(&bytes, &Setup { guard: false, ..setup }).is_err());
     }

@@ -85,7 +85,7 @@ pub fn run(topology: &str, minutes: u64, out: Option<PathBuf>, testbed: PathBuf)
 ///
 /// # Errors
 /// As [`run`].
-pub fn trouble(
+pub fn run_with_troubles(
     topology: &str,
     (troubles, seed): (u64, u64),
     out: Option<PathBuf>,

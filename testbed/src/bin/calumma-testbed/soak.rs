@@ -50,9 +50,12 @@ impl Soak {
         let (testbed, _guard) = prepare()?;
         if let Some(topology) = self.topology {
             let held = match (self.troubles, self.minutes) {
-                (Some(troubles), _) => {
-                    soak::fabric::trouble(&topology, (troubles, self.seed), self.out, testbed)
-                }
+                (Some(troubles), _) => soak::fabric::run_with_troubles(
+                    &topology,
+                    (troubles, self.seed),
+                    self.out,
+                    testbed,
+                ),
                 (None, minutes) => {
                     soak::fabric::run(&topology, minutes.unwrap_or(1), self.out, testbed)
                 }
