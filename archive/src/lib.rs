@@ -7,12 +7,11 @@
 //! ```
 //!
 //! Files are rolled by size and age; all tables of a system that are rolled together share
-//! one name. A file gets its name only
-//! when it is whole and on the disk, so a reader never meets half of one. What a killed controller
-//! had not rolled is in the journal: the next start writes it out under the same name, and a reader
-//! may take it from there (`calumma-query` does), so nothing is lost or found twice. An epoch that a
-//! controller reports anew is written again only where what stands is incomplete and the new report
-//! is not.
+//! one name. A file gets its name only when it is whole and on the disk, so a reader never meets
+//! half of one. What a killed controller had not rolled is in the journal: the next start writes it
+//! out under the same name, and a reader may take it from there (`calumma-query` does), so nothing
+//! is lost or found twice. An epoch that a controller reports anew is written again only where what
+//! stands is incomplete and the new report is not.
 //!
 //! Each system has tables of its own, and so files that are rolled and named for themselves. No
 //! threads here and no waiting but for the disk. It is no database: rows are written once, in the

@@ -1,5 +1,5 @@
-//! Latency and packets of a flow at a switch in a count-min sketch: what the SketchINT paper measures
-//! its towers beside (section VI-D).
+//! Latency and packets of a flow at a switch in a count-min sketch: what the SketchINT paper
+//! measures its towers beside (section VI-D).
 
 use crate::hash::Hash;
 use crate::{Memory, WORD};
@@ -27,7 +27,7 @@ impl LatencyCountMin {
         std::array::from_fn(|row| row * self.width + hashed.index(row as u64, self.width))
     }
 
-    /// Adds a packet of a flow, by a word of it, and its latency at a switch in units of the user's.
+    /// Adds a packet of a flow, by a word of it, and its latency at a switch in the user's units.
     pub fn insert(&mut self, flow: u64, node: u32, latency: u32) {
         for at in self.places(flow, node) {
             let [sum, packets] = &mut self.buckets[at];

@@ -27,8 +27,8 @@ pub(super) const FIGURE: Figure<Setup> = Figure {
 /// Switches on a path.
 const HOPS: usize = 5;
 
-/// Multiples of the mean above which a latency is inflated, and packets before it that the mean must
-/// be of.
+/// Multiples of the mean above which a latency is inflated, and packets before it that the mean
+/// must be of.
 const TIMES: u64 = 5;
 const SEEN: u64 = 8;
 
@@ -62,9 +62,9 @@ struct Answer {
 }
 
 impl Window {
-    /// Paths of a fat-tree's five hops to one edge switch. A switch's latency is a queue's: it wanders
-    /// with time between one and some forty microseconds, and of a thousand packets one waits ten to
-    /// a hundred times as long.
+    /// Paths of a fat-tree's five hops to one edge switch. A switch's latency is a queue's: it
+    /// wanders with time between one and some forty microseconds, and of a thousand packets one
+    /// waits ten to a hundred times as long.
     fn new(flows: usize, packets: usize, seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         let keys = workload::keys(flows, seed);
