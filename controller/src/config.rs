@@ -36,11 +36,11 @@ use crate::ipfix::IpfixSection;
 
 pub use self::domain::DomainSection;
 pub use self::epoch::EpochSection;
-pub use self::exposure::HttpTls;
 pub use self::generators::HashGenerators;
 pub(crate) use self::hash_key::parse_hash_key;
 pub use self::key_rotation::KeyRotationSection;
 pub use self::probes::ProbesSection;
+pub use calumma_trust::tls::HttpTls;
 
 /// The whole file.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

@@ -21,6 +21,8 @@ Examples:
       an authority, and the controller's own certificate; --at is what browsers reach it by
   calumma-controller pki issue e1
       e1.crt and e1.key: bring them to the switch e1 together with ca.crt, and nothing else
+  calumma-controller pki issue e1 --metrics-at 192.0.2.11
+      e1.metrics.crt and .key besides: for [metrics] of the switch, which Prometheus reads there
   calumma-controller pki revoke e1 && systemctl reload calumma-controller
       e1 is disconnected and kept out until it has another certificate
   calumma-controller pki rotate
@@ -84,6 +86,10 @@ pub(crate) enum Pki {
     Issue {
         /// Its name, as `edges`, `transits` or `hosts` of the configuration have it
         name: String,
+        /// A name or address of its host at which other hosts read its metrics: what it serves
+        /// them by is made as well
+        #[arg(long, value_name = "HOST")]
+        metrics_at: Vec<String>,
         #[command(flatten)]
         holds: Holds,
     },
@@ -150,11 +156,19 @@ impl Pki {
                     { dir.display() }
                 );
             }
-            Self::Issue { name, holds } => {
+            Self::Issue { name, metrics_at, holds } => {
                 let mut authority = Authority::open(dir)?;
                 authority.issue(name, holds.days)?;
-                let files = [format!("{name}.crt"), format!("{name}.key"), "ca.crt".to_owned()];
-                let files = files.map(|file| authority.file(&file).display().to_string());
+                let mut files = vec!["ca.crt".to_owned()];
+                let mut pair = |name: &str| {
+                    files.extend(["crt", "key"].map(|kind| format!("{name}.{kind}")));
+                };
+                pair(name);
+                if !metrics_at.is_empty() {
+                    pair(&authority.issue_metrics(name, metrics_at, holds.days)?);
+                }
+                let place = |file: &String| authority.file(file).display().to_string();
+                let files: Vec<_> = files.iter().map(place).collect();
                 println!("bring these to {name}: {}", files.join(" "));
             }
             Self::Revoke { name } => {

@@ -17,7 +17,8 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Request};
-use axum::http::StatusCode;
+use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -142,6 +143,15 @@ async fn converse(
             }
         }
     }
+}
+
+/// The token of `Authorization: Bearer TOKEN`; empty where there is such a header of another form,
+/// which no token is.
+pub fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(AUTHORIZATION)?;
+    let words = value.to_str().ok().and_then(|value| value.split_once(' '));
+    let bearer = words.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    Some(bearer.map_or("", |(_, token)| token.trim()))
 }
 
 /// Answers one request.

@@ -1,8 +1,10 @@
 //! Ports that anybody can connect to, and what that may cost: bounds on the connections that are
 //! held open ([`Guests`]), and HTTP/1 served within such bounds and with time limits ([`http`]).
+//! [`client`] is the other side, for our own programs.
 //!
 //! Who may connect, and what a connection is for, is not decided here.
 
+pub mod client;
 pub mod guests;
 pub mod http;
 

@@ -1,40 +1,26 @@
 //! A switch's metrics over HTTP for Prometheus: a page put together anew whenever somebody asks,
-//! from totals that are counted elsewhere, and the server that shows it.
+//! from totals that are counted elsewhere. [`server`] shows it to those who may read it.
 //!
 //! A total named `family.kind` is the metric `calumma_edge_family_packets_total` with the label
 //! `kind`; one without a kind has no label. So what a part of a switch begins to count shows by
 //! itself, under the same name at every kind of switch.
 
-use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
+mod server;
 
-use anyhow::Context;
-use axum::Router;
+use std::collections::BTreeMap;
+
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use calumma_ports::{Bounds, Guests};
 use prometheus::{Counter, Encoder, GaugeVec, IntCounterVec, Opts, Registry, TextEncoder};
-use serde::Deserialize;
-use tracing::{error, info};
+
+pub use self::server::{Access, MetricsConfig, server};
 
 /// Families of totals that are no numbers of packets.
 const OTHERS: [&str; 5] = ["collection", "driver", "epochs", "tables", "undelivered"];
 
 /// Kinds of totals that are times: in a metric of their own, in seconds.
 const MICROSECONDS: &str = "microseconds";
-
-/// Connections to a switch's port: a few who scrape, and an operator.
-const BOUNDS: Bounds = Bounds { most: 64, most_of_address: 16 };
-
-/// Where a switch's metrics can be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct MetricsConfig {
-    /// Address to serve them on. Unset: nowhere.
-    pub listen: Option<SocketAddr>,
-}
 
 /// The answer to one scrape.
 #[derive(Debug, Default)]
@@ -175,34 +161,6 @@ pub fn answer(page: prometheus::Result<String>) -> Response {
         Ok(text) => ([(CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
         Err(problem) => (StatusCode::INTERNAL_SERVER_ERROR, problem.to_string()).into_response(),
     }
-}
-
-/// Listens, and gives the work of a thread: to serve `routes` there for as long as the process
-/// lives.
-///
-/// # Errors
-/// When the address can't be listened on.
-pub fn server(
-    listen: SocketAddr,
-    routes: Router,
-) -> anyhow::Result<impl FnOnce() + Send + 'static> {
-    let listener = TcpListener::bind(listen)
-        .with_context(|| format!("metrics.listen: listening on {listen}; is it in use?"))?;
-    listener.set_nonblocking(true).context("metrics.listen")?;
-    info!(address = %listener.local_addr()?, "metrics");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    Ok(move || {
-        let served = runtime.block_on(async {
-            let listener = tokio::net::TcpListener::from_std(listener)?;
-            let guests = Arc::new(Guests::new(BOUNDS));
-            calumma_ports::http::serve(listener, None, routes, guests, std::future::pending())
-                .await;
-            std::io::Result::Ok(())
-        });
-        if let Err(problem) = served {
-            error!("metrics are not served any more: {problem}");
-        }
-    })
 }
 
 #[cfg(test)]

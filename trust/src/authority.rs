@@ -7,8 +7,10 @@
 //! | `ca.json` | what it has issued and revoked |
 //! | `revoked.pem` | the certificates that hold no more, for the controller |
 //! | `NAME.crt`, `NAME.key` | what `NAME` has; `controller` is the controller |
+//! | `NAME.metrics.crt`, `NAME.metrics.key` | what `NAME` serves its metrics by |
 //!
 //! A switch's certificate is good for nothing but to be that switch: it can't play the controller.
+//! One for metrics is good for nothing but that: whoever has it is neither switch nor controller.
 
 use std::fs;
 use std::net::IpAddr;
@@ -31,6 +33,9 @@ pub const CONTROLLER: &str = "controller";
 
 /// Names that a node can't have: files have them.
 const TAKEN: [&str; 3] = [CONTROLLER, "ca", "revoked"];
+
+/// What the name of a certificate for metrics ends with, behind that of the node.
+const METRICS: &str = ".metrics";
 
 /// Bytes that a node's name has at most.
 const MOST_NAME: usize = 64;
@@ -59,7 +64,7 @@ pub fn check_name(name: &str) -> Result<(), String> {
              {MOST_NAME} and not digits alone"
         ));
     }
-    if TAKEN.contains(&name) {
+    if TAKEN.contains(&name) || name.ends_with(METRICS) {
         return Err(format!("{name:?} is taken: give the node another name"));
     }
     Ok(())
@@ -82,7 +87,7 @@ pub struct Held {
     pub name: String,
     /// Its number, in hexadecimal digits.
     pub serial: String,
-    /// Names and addresses of the controller's host.
+    /// Names and addresses of the host that serves HTTP by it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub at: Vec<String>,
     /// From when on it holds no more, in seconds since the Unix epoch.
@@ -164,6 +169,24 @@ impl Authority {
         self.make(name, &[], days)
     }
 
+    /// Makes a key and a certificate by which a node serves its metrics; `at` are names and
+    /// addresses of its host, for those who read them. Gives the name that its files have.
+    ///
+    /// # Errors
+    /// Where no node can have the name, there is no host, one is called as the controller is, or
+    /// the files can't be written.
+    pub fn issue_metrics(&mut self, node: &str, at: &[String], days: u64) -> Result<String> {
+        check_name(node).map_err(anyhow::Error::msg)?;
+        ensure!(!at.is_empty(), "{node:?}: by which name or address are its metrics read?");
+        ensure!(
+            !at.iter().any(|host| host.eq_ignore_ascii_case(CONTROLLER)),
+            "{CONTROLLER:?} is the controller's name; give the host another one, or its address"
+        );
+        let name = format!("{node}{METRICS}");
+        self.make(&name, at, days)?;
+        Ok(name)
+    }
+
     /// Revokes all that was issued to a name, from when on the controller reads the list again;
     /// gives how many.
     ///
@@ -211,7 +234,10 @@ impl Authority {
         let mut params = CertificateParams::default();
         params.serial_number = Some(SerialNumber::from_slice(&serial));
         params.distinguished_name = named(name);
-        params.subject_alt_names = vec![SanType::DnsName(name.try_into()?)];
+        let is_metrics = name.ends_with(METRICS);
+        if !is_metrics {
+            params.subject_alt_names.push(SanType::DnsName(name.try_into()?));
+        }
         for host in at {
             params.subject_alt_names.push(match host.parse::<IpAddr>() {
                 Ok(address) => SanType::IpAddress(address),
@@ -224,9 +250,10 @@ impl Authority {
         }
         params.is_ca = IsCa::ExplicitNoCa;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![match name {
-            CONTROLLER => ExtendedKeyUsagePurpose::ServerAuth,
-            _ => ExtendedKeyUsagePurpose::ClientAuth,
+        params.extended_key_usages = vec![if is_metrics || name == CONTROLLER {
+            ExtendedKeyUsagePurpose::ServerAuth
+        } else {
+            ExtendedKeyUsagePurpose::ClientAuth
         }];
         params.use_authority_key_identifier_extension = true;
         (params.not_before, params.not_after) = holds(unix_s(), expires)?;
@@ -331,7 +358,20 @@ mod tests {
         for name in ["e1", "leaf-3", "rack_2.e7", "0a"] {
             assert_eq!(check_name(name), Ok(()), "{name}");
         }
-        for name in ["", "E1", "e1.", "../e1", "e 1", "é", "ca", "controller", "17", "*", ".e1"] {
+        for name in [
+            "",
+            "E1",
+            "e1.",
+            "../e1",
+            "e 1",
+            "é",
+            "ca",
+            "controller",
+            "e1.metrics",
+            "17",
+            "*",
+            ".e1",
+        ] {
             assert!(check_name(name).is_err(), "{name}");
         }
         assert!(check_name(&"a".repeat(65)).is_err());

@@ -182,16 +182,26 @@ pub fn controller() -> ServerName<'static> {
     ServerName::DnsName(DnsName::try_from(CONTROLLER).expect("a plain name"))
 }
 
-/// What HTTP is served by: the certificate of a host and its key.
+/// The certificate that HTTP is served by.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HttpTls {
+    /// The certificate of a name or an address that readers know the host by, PEM.
+    pub certificate: PathBuf,
+    /// Its key, which not everybody may be able to read.
+    pub key: PathBuf,
+}
+
+/// What HTTP is served by.
 ///
 /// # Errors
 /// Which file can't be used, and why.
-pub fn http_server(certificate: &Path, secret: &Path) -> Result<Arc<ServerConfig>> {
+pub fn http_server(files: &HttpTls) -> Result<Arc<ServerConfig>> {
     let config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])?
         .with_no_client_auth()
-        .with_single_cert(certificates(certificate)?, key(secret)?);
-    let mut config = config.with_context(|| certificate.display().to_string())?;
+        .with_single_cert(certificates(&files.certificate)?, key(&files.key)?);
+    let mut config = config.with_context(|| files.certificate.display().to_string())?;
     forget(&mut config);
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))

@@ -1,22 +1,9 @@
 //! What others can reach of the controller, and what they must show then.
 
-use std::path::PathBuf;
-
 use calumma_trust::check_name;
 use calumma_wire::Role;
-use serde::Deserialize;
 
 use super::Config;
-
-/// The HTTP API's certificate.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct HttpTls {
-    /// The certificate of a name or an address that readers know it by, PEM.
-    pub certificate: PathBuf,
-    /// Its key.
-    pub key: PathBuf,
-}
 
 impl Config {
     /// Whether what other hosts can reach is protected, or the operator has said that it shall not

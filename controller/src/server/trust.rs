@@ -33,7 +33,7 @@ struct Read {
 impl Read {
     fn of(config: &Config) -> anyhow::Result<Self> {
         let nodes = config.tls.as_ref().map(NodeServer::read).transpose().context("[tls]")?;
-        let http = config.http_tls.as_ref().map(|of| http_server(&of.certificate, &of.key));
+        let http = config.http_tls.as_ref().map(http_server);
         let http = http.transpose().context("[http_tls]")?;
         let tokens = config.tokens.as_deref().map_or(Ok(Tokens::default()), Tokens::read);
         Ok(Self { nodes, http, tokens: tokens.context("tokens")? })

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use calumma_plane::system::System;
+use calumma_ports::client::Client;
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
@@ -61,8 +62,16 @@ enum Command {
         #[arg(short, long, value_name = "FILE", required_unless_present = "address")]
         config: Option<PathBuf>,
         /// The address itself, where the configuration is not at hand
+        ///
+        /// With https:// before it where the switch has [metrics] tls.
         #[arg(long, value_name = "HOST:PORT", conflicts_with = "config")]
         address: Option<String>,
+        /// The authority of the switch's certificate for metrics (PEM), where it is no public one
+        #[arg(long, value_name = "FILE", env = "CALUMMA_CA")]
+        ca: Option<PathBuf>,
+        /// File with a token for reading; without it, the environment's CALUMMA_TOKEN
+        #[arg(long, value_name = "FILE", env = "CALUMMA_TOKEN_FILE")]
+        token_file: Option<PathBuf>,
         /// Print an object a line
         #[arg(long)]
         json: bool,
@@ -112,20 +121,24 @@ pub fn main_with(systems: &'static [&'static dyn System]) -> ExitCode {
     }
 }
 
-fn show(Command::Top { config, address, json, every, times }: Command) -> anyhow::Result<()> {
+fn show(
+    Command::Top { config, address, ca, token_file, json, every, times }: Command,
+) -> anyhow::Result<()> {
     let address = match (address, config) {
         (Some(address), _) => address,
         (None, config) => {
             let path = config.unwrap_or_default();
-            let listen = Config::load(&path)?.metrics.listen;
-            let listen = listen.with_context(|| {
+            let metrics = Config::load(&path)?.metrics;
+            let listen = metrics.listen.with_context(|| {
                 format!("{}: has no [metrics] listen, so there is nothing to ask", path.display())
             })?;
-            listen.to_string()
+            let scheme = if metrics.tls.is_some() { "https" } else { "http" };
+            format!("{scheme}://{listen}")
         }
     };
     let interval = Duration::try_from_secs_f64(every).context("--every")?;
-    top::run(&top::Options { address, interval, times, json })
+    let client = Client::of_files(&address, token_file.as_deref(), ca.as_deref())?;
+    top::run(&top::Options { client, interval, times, json })
 }
 
 fn run(arguments: &RunArguments, systems: &'static [&'static dyn System]) -> anyhow::Result<()> {

@@ -56,9 +56,7 @@ pub fn run(
         Some(cpu) => Cpus::only(cpu).with_context(|| format!("polling.control_cpu: {cpu}"))?,
         None => allowed.besides(|cpu| eal.has_lcore_on(cpu)),
     };
-    if let Some(listen) = config.metrics.listen {
-        metrics::serve(listen, board.clone(), &cpus)?;
-    }
+    let metrics = metrics::serve(config, board.clone(), &cpus)?;
     telemetry::answer(&eal, &board)?;
     let tsc_hz = dpdk::tsc_hz();
     let lcore_numbers = eal.lcores();
@@ -96,7 +94,7 @@ pub fn run(
         lines,
         port_totals: Box::new(move || port_totals(&for_totals)),
         board,
-        reload: Reload::new(path.to_owned(), signals, config.clone(), forwarding.routes()),
+        reload: Reload::new(path.to_owned(), signals, config.clone(), forwarding.routes(), metrics),
         most_held: config.process.most_held(),
         marking: config.marking(),
         slow_path: forwarding.counters(),

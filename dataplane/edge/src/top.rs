@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal, Write, stdout};
 use std::time::Duration;
 
-use anyhow::Context;
+use calumma_ports::client::{Client, remedy};
 use serde::Serialize;
 
 use crate::profile::Stage;
@@ -16,10 +16,10 @@ use crate::status::{Named, Status, SystemStatus};
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// What is asked for.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Options {
-    /// The switch's address for metrics, host and port.
-    pub address: String,
+    /// The switch's port for metrics.
+    pub client: Client,
     /// How long a line or a screen stands.
     pub interval: Duration,
     /// How many of them; without, for ever.
@@ -62,11 +62,11 @@ struct LcoreActivity {
 /// When the switch can't be reached, or the terminal is gone.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let clear = stdout().is_terminal() && !options.json;
-    let mut before = read_status(&options.address)?;
+    let mut before = read_status(&options.client)?;
     let mut shown = 0;
     while options.times.is_none_or(|times| shown < times) {
         std::thread::sleep(options.interval);
-        let now = read_status(&options.address)?;
+        let now = read_status(&options.client)?;
         let activity = Activity::between(&before, &now);
         let mut out = stdout().lock();
         if options.json {
@@ -81,11 +81,12 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn read_status(address: &str) -> anyhow::Result<Status> {
-    let url = format!("http://{address}/status");
-    let answer = ureq::get(&url).call().and_then(|mut answer| answer.body_mut().read_json());
-    answer.with_context(|| {
-        format!("{url}: no switch answers; is it running, with this address as metrics.listen?")
+fn read_status(client: &Client) -> anyhow::Result<Status> {
+    let answer = client.get("/status").call();
+    answer.and_then(|mut answer| answer.body_mut().read_json()).map_err(|problem| {
+        let else_ = "no switch answers; is it running, with this address as metrics.listen?";
+        let remedy = remedy(&problem, else_);
+        anyhow::Error::from(problem).context(format!("{}/status: {remedy}", client.address()))
     })
 }
 

@@ -306,6 +306,9 @@ impl Config {
         if let Err(why) = check_exposure(&self.controller, self.tls.as_ref(), self.insecure) {
             return Some(format!("controller = {:?}: {why}", self.controller));
         }
+        if let Err(why) = self.metrics.check_exposure(self.insecure) {
+            return Some(format!("metrics.listen: {why}"));
+        }
         if let Some(why) = self.carrier.kind.hindrance() {
             return Some(format!("carrier.kind: {why}; all edges of its network go by \"tos\""));
         }
@@ -371,7 +374,7 @@ impl Config {
             insecure: self.insecure,
             driver: self.driver.clone(),
             collection: self.collection.clone(),
-            metrics: self.metrics,
+            metrics: self.metrics.clone(),
             ..new.clone()
         };
         let fixed = [

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use calumma_interface::Interface;
+use calumma_switch_host::metrics::Access;
 use calumma_switch_host::{Conversation, Identity, MOST_HELD, Signals, Supervisor, unix_ns};
 use calumma_wire::{Marking, SwitchKind, SystemId};
 use tracing::{error, info, warn};
@@ -76,15 +77,12 @@ pub fn run_by(
     }
     let mut conversation =
         Conversation::new(identity, config.controller.clone(), config.tls.clone(), MOST_HELD);
-    let listen = config.metrics.listen;
     let shown = Arc::new(Shown::new(Arc::default()));
+    let metrics = metrics::serve(&config, shown.clone())?;
     let mut measuring =
         Measuring::new(systems, config, Arc::new(runtime), way, shown.counters.clone())?;
-    if let Some(listen) = listen {
-        metrics::serve(listen, shown.clone())?;
-    }
     let mut show_at = Instant::now();
-    let mut reload = Reload { path: path.to_owned(), signals: signals.clone() };
+    let mut reload = Reload { path: path.to_owned(), signals: signals.clone(), metrics };
     let mut supervisor = Supervisor::of_environment();
     supervisor.ready();
     while !signals.stop.load(Ordering::Relaxed) {
@@ -127,6 +125,8 @@ fn snapshot(measuring: &Measuring, conversation: &Conversation) -> Snapshot {
 struct Reload {
     path: PathBuf,
     signals: Signals,
+    /// Who may read the switch's metrics, where they are served.
+    metrics: Option<Arc<Access>>,
 }
 
 impl Reload {
@@ -137,6 +137,9 @@ impl Reload {
             return;
         }
         supervisor.reloading();
+        if let Some(metrics) = &self.metrics {
+            metrics.reload();
+        }
         match Config::load(&self.path) {
             Ok(new) => {
                 let (followed, fixed) = measuring.config().following(&new);

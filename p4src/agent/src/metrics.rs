@@ -1,7 +1,6 @@
 //! The daemon's counters over HTTP for Prometheus. What the switch counts is read from it when
 //! it is scraped.
 
-use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,8 +10,9 @@ use axum::extract::State;
 use axum::response::Response;
 use axum::routing::get;
 use calumma_bfrt::ClientError;
-use calumma_switch_host::metrics::{self as host, Page};
+use calumma_switch_host::metrics::{self as host, Access, Page};
 
+use crate::config::Config;
 use crate::counters::{Counters, packets};
 use crate::driver::Driver;
 use crate::ports;
@@ -61,15 +61,17 @@ struct OfSwitch {
     ports: Vec<(String, &'static str, u64)>,
 }
 
-/// Serves `/metrics` from a thread of its own, for as long as the process lives.
+/// Serves `/metrics`, where `config` says so, from a thread of its own, for as long as the process
+/// lives. Gives what to reload.
 ///
 /// # Errors
-/// When the address can't be listened on.
-pub(crate) fn serve(listen: SocketAddr, shown: Arc<Shown>) -> anyhow::Result<()> {
+/// When the address can't be listened on, or a file can't be used.
+pub(crate) fn serve(config: &Config, shown: Arc<Shown>) -> anyhow::Result<Option<Arc<Access>>> {
     let routes = Router::new().route("/metrics", get(metrics)).with_state(shown);
-    let serve = host::server(listen, routes)?;
+    let server = host::server(&config.metrics, config.insecure, routes)?;
+    let Some((access, serve)) = server else { return Ok(None) };
     std::thread::Builder::new().name("metrics".to_owned()).spawn(serve)?;
-    Ok(())
+    Ok(Some(access))
 }
 
 async fn metrics(State(shown): State<Arc<Shown>>) -> Response {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use calumma_switch_host::TlsFiles;
-use calumma_trust::tls::{NodeServer, Peer, http_server};
+use calumma_trust::tls::{HttpTls, NodeServer, Peer, http_server};
 use calumma_trust::{Authority, CONTROLLER};
 use calumma_wire::FrameReader;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
@@ -19,10 +19,10 @@ use super::*;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// An authority's folder, which goes when it is dropped.
-struct Folder(PathBuf);
+pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
-    fn new(nodes: &[&str]) -> Self {
+    pub(crate) fn new(nodes: &[&str]) -> Self {
         static FOLDERS: AtomicU32 = AtomicU32::new(0);
         let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
         let name = format!("calumma-secured-{}-{number}", std::process::id());
@@ -33,7 +33,7 @@ impl Folder {
         Self(path)
     }
 
-    fn files(&self, name: &str) -> TlsFiles {
+    pub(crate) fn files(&self, name: &str) -> TlsFiles {
         TlsFiles::of(&self.0, name)
     }
 }
@@ -124,12 +124,18 @@ fn a_conversation_by_tls_is_that_without() {
 }
 
 /// Whoever sits where the controller's address leads: with another authority's certificate, with a
-/// switch's of the right one, and with none that the switch is asked for.
+/// switch's of the right one, with what a switch serves its metrics by, and with none that the
+/// switch is asked for.
 #[test]
 fn who_is_not_the_controller_is_told_nothing() {
     let (folder, stranger) = (Folder::new(&["e1", "e2"]), Folder::new(&[]));
-    let of = |files: &TlsFiles| http_server(&files.certificate, &files.key).unwrap();
-    let others = [of(&stranger.files(CONTROLLER)), of(&folder.files("e2"))];
+    let mut authority = Authority::open(&folder.0).unwrap();
+    assert!(authority.issue_metrics("e2", &["Controller".to_owned()], 1).is_err());
+    let metrics = authority.issue_metrics("e2", &["127.0.0.1".to_owned()], 1).unwrap();
+    let of =
+        |TlsFiles { certificate, key, .. }| http_server(&HttpTls { certificate, key }).unwrap();
+    let files = [stranger.files(CONTROLLER), folder.files("e2"), folder.files(&metrics)];
+    let others = files.map(of);
     for config in others {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut caller = Caller::new(&listener, folder.files("e1"));

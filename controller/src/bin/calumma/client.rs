@@ -1,71 +1,30 @@
 //! Requests to the controller, and its events.
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
+use calumma_ports::client::{self, remedy};
 use serde::de::DeserializeOwned;
-use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
-
-/// How long a controller may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long to wait before a controller that went away is looked for again.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// A controller's HTTP API.
-pub(crate) struct Client {
-    agent: ureq::Agent,
-    /// With the scheme.
-    address: String,
-    /// The header that shows the token.
-    token: Option<String>,
-}
+pub(crate) struct Client(client::Client);
 
 impl Client {
-    /// A client of the controller at `address`, which shows a token and believes the authorities of
-    /// `ca`, PEM, instead of the world's.
+    /// A client of the controller at `address`, by what is in these files.
     ///
     /// # Errors
     /// When there is no certificate in `ca`, or the token would be shown to everybody on the way.
     pub(crate) fn new(
         address: &str,
-        token: Option<&str>,
-        ca: Option<&str>,
+        token: Option<&Path>,
+        ca: Option<&Path>,
     ) -> anyhow::Result<Self> {
-        let address = match address.contains("://") {
-            true => address.trim_end_matches('/').to_owned(),
-            false => format!("http://{address}"),
-        };
-        if let (Some(_), Some(rest)) = (token, address.strip_prefix("http://"))
-            && !calumma_trust::is_loopback(rest.rsplit_once(':').map_or(rest, |(host, _)| host))
-        {
-            bail!("{address}: a token is sent over https:// only, or to this host");
-        }
-        let mut config = ureq::Agent::config_builder()
-            .timeout_connect(Some(PATIENCE))
-            .timeout_recv_response(Some(PATIENCE));
-        if let Some(pem) = ca {
-            let items = parse_pem(pem.as_bytes()).collect::<Result<Vec<_>, _>>().context("--ca")?;
-            let roots = items.into_iter().filter_map(|item| match item {
-                PemItem::Certificate(certificate) => Some(certificate),
-                _ => None,
-            });
-            let roots: Vec<_> = roots.collect();
-            ensure!(!roots.is_empty(), "--ca: no certificate is in it");
-            let tls = TlsConfig::builder().root_certs(RootCerts::new_with_certs(&roots)).build();
-            config = config.tls_config(tls);
-        }
-        let token = token.map(|token| format!("Bearer {token}"));
-        Ok(Self { agent: config.build().into(), address, token })
-    }
-
-    /// A request, with the token where there is one.
-    fn asking<B>(&self, request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
-        match &self.token {
-            Some(token) => request.header("authorization", token),
-            None => request,
-        }
+        client::Client::of_files(address, token, ca).map(Self)
     }
 
     /// The answer to a request.
@@ -73,8 +32,8 @@ impl Client {
     /// # Errors
     /// When no controller answers there, or something else does.
     pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
-        let url = format!("{}{path}", self.address);
-        let mut answer = self.asking(self.agent.get(&url)).call().map_err(|problem| {
+        let url = format!("{}{path}", self.0.address());
+        let mut answer = self.0.get(path).call().map_err(|problem| {
             let remedy = remedy(&problem, "is a controller running there, with `http` configured?");
             anyhow::Error::from(problem).context(format!("{url}: {remedy}"))
         })?;
@@ -94,8 +53,8 @@ impl Client {
         struct Problem {
             error: String,
         }
-        let url = format!("{}{path}", self.address);
-        let asked = self.asking(self.agent.post(&url)).config().http_status_as_error(false).build();
+        let url = format!("{}{path}", self.0.address());
+        let asked = self.0.post(path).config().http_status_as_error(false).build();
         let asked = asked.header("content-type", "application/json").send_empty();
         let mut answer = asked.with_context(|| {
             format!("{url}: is a controller running there, with an HTTP address?")
@@ -113,14 +72,6 @@ impl Client {
     /// The last `last` epochs, and every one to come; goes on when a controller comes back.
     pub(crate) fn events(&self, view: &'static str, last: usize) -> Events<'_> {
         Events { client: self, view, last, known: None, lines: None }
-    }
-}
-
-/// What to do about a problem; `else_` where it is none of the token's.
-fn remedy<'a>(problem: &ureq::Error, else_: &'a str) -> &'a str {
-    match problem {
-        ureq::Error::StatusCode(401 | 403) => "give a token: --token-file, or CALUMMA_TOKEN",
-        _ => else_,
     }
 }
 
@@ -154,10 +105,10 @@ impl Events<'_> {
     }
 
     fn connect(&mut self) -> anyhow::Result<()> {
-        let (address, last, view) = (&self.client.address, self.last, self.view);
-        let url = format!("{address}/api/v1/events?last={last}&view={view}");
+        let (last, view) = (self.last, self.view);
+        let path = format!("/api/v1/events?last={last}&view={view}");
         loop {
-            let mut request = self.client.asking(self.client.agent.get(&url));
+            let mut request = self.client.0.get(&path);
             if let Some(known) = self.known {
                 request = request.header("Last-Event-ID", known.to_string());
             }
@@ -171,6 +122,7 @@ impl Events<'_> {
                 Err(problem) => {
                     let remedy =
                         remedy(&problem, "is a controller running there, with an HTTP address?");
+                    let address = self.client.0.address();
                     return Err(
                         anyhow::Error::from(problem).context(format!("{address}: {remedy}"))
                     );

@@ -121,7 +121,8 @@ fn is_closed_pipe(problem: &anyhow::Error) -> bool {
 }
 
 fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let client = client(&arguments)?;
+    let (token, ca) = (arguments.token_file.as_deref(), arguments.ca.as_deref());
+    let client = Client::new(&arguments.controller, token, ca)?;
     match arguments.command {
         Ask::Top => watch::top(&client),
         Ask::Epochs { window } => watch::epochs(&client, window),
@@ -134,19 +135,6 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         Ask::RotateKey => rotate_key(&client),
         Ask::Other(words) => other(&words),
     }
-}
-
-/// A client that shows the token of the file or the environment.
-fn client(arguments: &Arguments) -> anyhow::Result<Client> {
-    let read =
-        |path: &PathBuf| std::fs::read_to_string(path).with_context(|| path.display().to_string());
-    // In the environment, not among the arguments: everybody on the host sees those.
-    let token = match &arguments.token_file {
-        Some(path) => Some(read(path)?),
-        None => std::env::var("CALUMMA_TOKEN").ok(),
-    };
-    let ca = arguments.ca.as_ref().map(read).transpose()?;
-    Client::new(&arguments.controller, token.as_deref().map(str::trim), ca.as_deref())
 }
 
 /// Has the hash key changed, and says from which epoch on the new one holds.

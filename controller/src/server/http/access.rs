@@ -10,10 +10,11 @@ use std::sync::atomic::Ordering;
 use axum::Json;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{ConnectInfo, Request, State};
-use axum::http::header::{AUTHORIZATION, COOKIE, SET_COOKIE, WWW_AUTHENTICATE};
+use axum::http::header::{COOKIE, SET_COOKIE, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use calumma_ports::http::bearer;
 use calumma_trust::{Role, Token};
 
 use super::{Problem, Server};
@@ -79,10 +80,8 @@ fn free(server: &Server, path: &str) -> bool {
 
 /// The token that a request shows.
 fn shown(headers: &HeaderMap, reads: bool) -> Option<&str> {
-    if let Some(value) = headers.get(AUTHORIZATION) {
-        let words = value.to_str().ok().and_then(|value| value.split_once(' '));
-        let bearer = words.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-        return Some(bearer.map_or("", |(_, token)| token.trim()));
+    if let Some(token) = bearer(headers) {
+        return Some(token);
     }
     let cookies = headers.get_all(COOKIE).iter().filter(|_| reads);
     let cookies = cookies.filter_map(|value| value.to_str().ok());

@@ -57,6 +57,16 @@ pub(crate) struct Controller {
 }
 
 impl Controller {
+    /// Returns once it has noticed that an edge is not connected any more.
+    pub(crate) fn wait_until_gone(&self, name: &str) {
+        let gone = || self.running.hub().edges().iter().any(|e| e.edge == name && !e.connected);
+        let since = std::time::Instant::now();
+        while !gone() {
+            assert!(since.elapsed() < PATIENCE);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
     pub(crate) fn start(extra: &str) -> Self {
         Self::start_with(&["e1", "e2"], extra)
     }
@@ -221,13 +231,7 @@ impl Edge {
 
     /// Joins as soon as the controller has noticed that the last connection is gone.
     pub(crate) fn rejoin(controller: &Controller, name: &str) -> Self {
-        let gone =
-            || controller.running.hub().edges().iter().any(|e| e.edge == name && !e.connected);
-        let since = std::time::Instant::now();
-        while !gone() {
-            assert!(since.elapsed() < PATIENCE);
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        controller.wait_until_gone(name);
         Self::join(controller, name)
     }
 

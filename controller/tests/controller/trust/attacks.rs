@@ -155,6 +155,54 @@ fn handshakes_that_are_cut_off_leave_no_trace() {
     reports_go_on(&secured.controller, &mut e9, 1, PATIENCE);
 }
 
+/// Who has seen all that a switch sent, from the first byte of its handshake on, sends it again.
+#[test]
+fn a_replayed_handshake_lets_nobody_in() {
+    let secured = Secured::start(&["e1", "e2"], "");
+    let (way, sent) = overheard(secured.listen());
+    let config = tls::node_client(&secured.files("e1")).unwrap();
+    let mut stream = StreamOwned::new(
+        ClientConnection::new(config, tls::controller()).unwrap(),
+        TcpStream::connect(way).unwrap(),
+    );
+    stream.write_all(&encoded(&hello("e1"))).unwrap();
+    // The welcome: whoever sent these bytes first was let in.
+    stream.read_exact(&mut [0; 64]).unwrap();
+    drop(stream);
+    secured.controller.wait_until_gone("e1");
+
+    let sent = sent.join().unwrap();
+    let mut again = TcpStream::connect(secured.listen()).unwrap();
+    again.set_read_timeout(Some(PATIENCE)).unwrap();
+    // It may be cut off while it still sends.
+    let _ = again.write_all(&sent);
+    let mut answer = Vec::new();
+    if let Err(error) = again.read_to_end(&mut answer) {
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    }
+    assert!(!secured.controller.running.hub().edges()[0].connected);
+    let _e1 = secured.join("e1");
+}
+
+/// A way to `to` for one connection, and all bytes that went there by it.
+fn overheard(to: SocketAddr) -> (SocketAddr, std::thread::JoinHandle<Vec<u8>>) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let overheard = std::thread::spawn(move || {
+        let (mut from, _) = listener.accept().unwrap();
+        let mut there = TcpStream::connect(to).unwrap();
+        let (mut back, mut answers) = (from.try_clone().unwrap(), there.try_clone().unwrap());
+        std::thread::spawn(move || io::copy(&mut answers, &mut back));
+        let (mut sent, mut bytes) = (Vec::new(), [0; 4096]);
+        while let Ok(count @ 1..) = from.read(&mut bytes) {
+            sent.extend_from_slice(&bytes[..count]);
+            there.write_all(&bytes[..count]).unwrap();
+        }
+        sent
+    });
+    (address, overheard)
+}
+
 /// Half a greeting each: the handshake counts as a connection whose node is not known.
 #[test]
 fn thousands_in_the_middle_of_a_handshake_keep_no_edge_out() {

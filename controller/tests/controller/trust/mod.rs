@@ -5,7 +5,7 @@ mod http;
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -158,6 +158,50 @@ fn certificates_are_revoked_and_renewed_while_the_controller_runs() {
     let epoch = e1.settled_epoch(&mut e2);
     e1.deliver_traffic(&mut e2, epoch);
     assert!(secured.controller.report(epoch).complete, "e2 has stayed");
+}
+
+/// From one authority to another: first both are trusted, then the controller and one switch after
+/// the other have new certificates, and at last only the new authority is trusted.
+#[test]
+fn the_authority_is_replaced_while_the_controller_runs() {
+    let secured = Secured::start(&["e1", "e2"], crate::stories::PATIENT);
+    let (old, new) = (&secured.authority.0, Folder::new());
+    let mut authority = Authority::init(&new.0, &[], 1).unwrap();
+    authority.issue("e1", 1).unwrap();
+    authority.issue("e2", 1).unwrap();
+    let read = |folder: &Path, name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    let put = |name: &str, text: String| std::fs::write(old.join(name), text).unwrap();
+    let replace = |node: &str| {
+        [".crt", ".key"].iter().for_each(|kind| {
+            let name = format!("{node}{kind}");
+            put(&name, read(&new.0, &name));
+        });
+    };
+    let [e1, mut e2] = ["e1", "e2"].map(|name| secured.join(name));
+
+    for name in ["ca.crt", "revoked.pem"] {
+        put(name, read(old, name) + &read(&new.0, name));
+    }
+    replace(CONTROLLER);
+    secured.reload();
+    replace("e1");
+    drop(e1);
+    secured.controller.wait_until_gone("e1");
+    let mut e1 = secured.join("e1");
+    let epoch = e1.settled_epoch(&mut e2);
+    e1.deliver_traffic(&mut e2, epoch);
+    assert!(secured.controller.report(epoch).complete, "one by either authority");
+
+    let old_e2 = tls::node_client(&secured.files("e2")).unwrap();
+    ["ca.crt", "revoked.pem"].iter().for_each(|name| put(name, read(&new.0, name)));
+    secured.reload();
+    while e2.receive().is_some() {}
+    assert!(answer(secured.listen(), old_e2, "e2").is_err(), "the old one counts no more");
+    replace("e2");
+    let mut e2 = secured.join("e2");
+    let epoch = e1.settled_epoch(&mut e2);
+    e1.deliver_traffic(&mut e2, epoch);
+    assert!(secured.controller.report(epoch).complete, "e1 has stayed");
 }
 
 /// Files that can't be read leave everything as it was.

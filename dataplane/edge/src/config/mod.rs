@@ -232,6 +232,11 @@ impl Config {
         {
             mistakes.add("controller", problem);
         }
+        if mistakes.is_sound("metrics")
+            && let Err(problem) = self.metrics.check_exposure(self.insecure)
+        {
+            mistakes.add("metrics.listen", problem);
+        }
         self.carrier.check(mistakes);
         self.process.check(mistakes);
         self.sketchint.check(self.role, self.forwarding.mode, mistakes);

@@ -185,6 +185,9 @@ dscp = 64
 idle_sleep_us = "long"
 transmit_retry = 3
 
+[metrics]
+listen = "0.0.0.0:9601"
+
 [[port]]
 name = "net_null0"
 role = "hots"
@@ -196,17 +199,18 @@ rx_descriptors = 0
 "#;
     let problem = problem(text);
     let lines: Vec<&str> = problem.lines().collect();
-    assert_eq!(lines[0], "edge.toml: 9 mistakes");
+    assert_eq!(lines[0], "edge.toml: 10 mistakes");
     for (line, place, remedy) in [
         (3, "controller", "HOST:PORT"),
         (4, "colour", "there is no key colour here, but: name, role, controller, tls"),
         (7, "carrier.dscp", "0 to 63"),
         (10, "polling.idle_sleep_us", "expected u32"),
         (11, "polling.transmit_retry", "transmit_retries"),
-        (15, "port[0].role", "host, fabric"),
-        (18, "port[1].name", "add it"),
-        (18, "port[1].peer", "add it"),
-        (20, "port[1].rx_descriptors", "at least one"),
+        (14, "metrics.listen", "`tokens` (`calumma-controller token add NAME`) and `tls`"),
+        (18, "port[0].role", "host, fabric"),
+        (21, "port[1].name", "add it"),
+        (21, "port[1].peer", "add it"),
+        (23, "port[1].rx_descriptors", "at least one"),
     ] {
         let found = lines.iter().find(|found| found.contains(&format!(": {place}: ")));
         let found = found.unwrap_or_else(|| panic!("{place} in {problem}"));

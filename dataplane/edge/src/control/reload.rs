@@ -1,8 +1,10 @@
 //! The configuration, read again while the switch runs.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use calumma_switch_host::Signals;
+use calumma_switch_host::metrics::Access;
 use tracing::{error, info, warn};
 
 use crate::config::{Config, Settings};
@@ -15,13 +17,21 @@ pub struct Reload {
     running: Config,
     /// Where routes can be changed.
     routes: Option<Routes>,
+    /// Who may read the switch's metrics, where they are served.
+    metrics: Option<Arc<Access>>,
 }
 
 impl Reload {
     /// Reads the file at `path`, of which the switch runs by `running`, forwarding by `routes` if
-    /// it does.
-    pub fn new(path: PathBuf, signals: Signals, running: Config, routes: Option<Routes>) -> Self {
-        Self { path, signals, running, routes }
+    /// it does and serving `metrics` if so.
+    pub fn new(
+        path: PathBuf,
+        signals: Signals,
+        running: Config,
+        routes: Option<Routes>,
+        metrics: Option<Arc<Access>>,
+    ) -> Self {
+        Self { path, signals, running, routes, metrics }
     }
 
     /// Whether somebody has asked for it since this was asked last.
@@ -32,6 +42,9 @@ impl Reload {
     /// The settings that lcores are to go by from now on; none where they stay as they are. Says in
     /// the log what has changed, and what would have but can't.
     pub(super) fn read(&mut self) -> Option<Settings> {
+        if let Some(metrics) = &self.metrics {
+            metrics.reload();
+        }
         let new = match Config::load(&self.path) {
             Ok(new) => new,
             Err(problem) => {

@@ -3,27 +3,30 @@
 
 mod text;
 
-use std::net::SocketAddr;
+use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
 use axum::routing::get;
 use axum::{Json, Router};
-use calumma_switch_host::metrics as host;
+use calumma_switch_host::metrics::{self as host, Access};
 
+use crate::config::Config;
 use crate::cpus::Cpus;
 use crate::status::{Board, Status};
 
 pub use self::text::prometheus;
 
-/// Serves what hangs on `board` from a thread of its own on `cpus`, for as long as the process
-/// lives.
+/// Serves what hangs on `board`, where `config` says so, from a thread of its own on `cpus`, for as
+/// long as the process lives. Gives what to reload.
 ///
 /// # Errors
-/// When the address can't be listened on.
-pub fn serve(listen: SocketAddr, board: Board, cpus: &Cpus) -> anyhow::Result<()> {
-    cpus.spawn("metrics", host::server(listen, router(board))?)?;
-    Ok(())
+/// When the address can't be listened on, or a file can't be used.
+pub fn serve(config: &Config, board: Board, cpus: &Cpus) -> anyhow::Result<Option<Arc<Access>>> {
+    let server = host::server(&config.metrics, config.insecure, router(board))?;
+    let Some((access, serve)) = server else { return Ok(None) };
+    cpus.spawn("metrics", serve)?;
+    Ok(Some(access))
 }
 
 fn router(board: Board) -> Router {
