@@ -15,7 +15,7 @@ use calumma_plane::{LcoreMerger, Measurement, Part, Worker};
 use calumma_sketch::sketchint::Cell;
 use calumma_sketch::{Key, KeyKind};
 use calumma_sketchint::SketchInt;
-use calumma_sketchint::frames::{Entered, OFFER, Plan, Setup, Step, Window};
+use calumma_sketchint::frames::{Entered, OFFER, Plan, Setup, Step, WatchList, WatchRule, Window};
 use calumma_wire::{Role, Secret, SideKind, SystemSetup};
 
 const FIRST_EPOCH: u64 = 100;
@@ -327,6 +327,32 @@ fn a_share_of_flows_carries_stacks_others_in_each_epoch() {
     assert!(of_flows.iter().all(|epochs| (6..=34).contains(epochs)), "{of_flows:?}");
     let all: usize = of_flows.iter().sum();
     assert!((140..=220).contains(&all), "half of 360: {all}");
+}
+
+#[test]
+fn only_flows_on_the_watch_list_carry_stacks() {
+    let of_port = WatchRule { sport: Some(5003), ..WatchRule::default() };
+    let tcp = WatchRule {
+        dst: Some("10.2.0.0/16".parse().unwrap()),
+        proto: Some(6),
+        ..WatchRule::default()
+    };
+    let others = WatchRule { src: Some("10.3.0.0/16".parse().unwrap()), ..WatchRule::default() };
+    let watch = WatchList::new(&[of_port, tcp, others]).unwrap();
+    let mut network = Network::new(Setup { watch, ..setup() }, Step::Sources);
+    for epoch in FIRST_EPOCH..FIRST_EPOCH + WINDOW {
+        let carried = network.send(middle(epoch), &burst(epoch));
+        let expected: Vec<bool> = (0..10).map(|flow| flow == 3 || (5..9).contains(&flow)).collect();
+        assert_eq!(carried, expected);
+    }
+    network.0.iter_mut().for_each(|of| of.advance_to(middle(FIRST_EPOCH + 2 * WINDOW)));
+    // What is recorded of packets is the same for those that carry none.
+    let window = &network.0[2].windows[&FIRST_EPOCH];
+    let (all, with) = (10 * WINDOW, 5 * WINDOW);
+    assert_eq!((window.totals.packets, window.totals.int_packets), (all, with));
+    let mut source = Entered { inserted: with, ..Entered::default() };
+    source.not_carried[NotCarried::Watch as usize] = 5 * WINDOW;
+    assert_eq!(network.0[0].entered[&FIRST_EPOCH], source);
 }
 
 #[test]

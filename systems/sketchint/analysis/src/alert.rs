@@ -2,6 +2,7 @@
 
 use calumma_analysis::alert::{Details, Fact, Reading, Rules};
 use calumma_analysis::{Report, SystemReport};
+use calumma_plane::int::push::NotCarried;
 
 use crate::report::Found;
 
@@ -59,8 +60,7 @@ impl Rules for Watch {
             }),
             (LOOP, true) => "no packets come by a switch twice any more".to_owned(),
             (_, false) => {
-                let (with_int, all) =
-                    (found.coverage.sinks.int_packets, found.coverage.sinks.packets);
+                let (with_int, all) = (found.coverage.sinks.int_packets, wanted(found));
                 format!("{with_int} of {all} packets came with INT, fewer than wanted")
             }
             (_, true) => "as many packets come with INT as are wanted".to_owned(),
@@ -72,11 +72,23 @@ impl Rules for Watch {
     }
 }
 
+/// Packets for hosts that were to come with INT, those left out by share or watch list not among
+/// them.
+fn wanted(found: &Found) -> u64 {
+    let not_carried = found.coverage.not_carried.iter().flatten();
+    let by_choice = |why: &str| {
+        [NotCarried::Share, NotCarried::Watch].into_iter().any(|choice| choice.name() == why)
+    };
+    let left_out: u64 =
+        not_carried.filter(|(why, _)| by_choice(why)).map(|(_, packets)| packets).sum();
+    found.coverage.sinks.packets.saturating_sub(left_out)
+}
+
 /// Too few begin where wanted, and are over a tenth above it.
 fn coverage(report: &SystemReport<Found>) -> Reading {
     let found = &report.findings;
     let covered = &found.coverage.sinks;
-    let (with_int, all) = (covered.int_packets as f64, covered.packets as f64);
+    let (with_int, all) = (covered.int_packets as f64, wanted(found) as f64);
     let wanted = found.config.coverage_wanted;
     match with_int / all {
         _ if all == 0.0 || found.state != "on" || !report.complete => Reading::Unknown,

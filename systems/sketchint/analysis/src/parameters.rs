@@ -3,7 +3,8 @@
 use calumma_analysis::Deployment;
 use calumma_plane::int::Instructions;
 use calumma_sketch::sketchint::Shape;
-use calumma_sketchint::frames::{Layout, Setup};
+use calumma_sketchint::frames::{Layout, Setup, WatchList, WatchRule};
+use calumma_wire::Prefix;
 use serde::Deserialize;
 
 /// What a hop can say beside node id and latency, by the names of the specification.
@@ -29,6 +30,40 @@ enum Kept {
     Tower,
 }
 
+/// What the flows of an entry of the watch list have in common.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Rule {
+    src: Option<String>,
+    dst: Option<String>,
+    sport: Option<u16>,
+    dport: Option<u16>,
+    proto: Option<Proto>,
+}
+
+/// A protocol that stacks have a place in.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Proto {
+    Tcp = 6,
+    Udp = 17,
+}
+
+impl Rule {
+    fn parse(&self) -> Result<WatchRule, String> {
+        let prefix = |text: &Option<String>| -> Result<Option<Prefix>, String> {
+            text.as_deref().map(str::parse).transpose()
+        };
+        Ok(WatchRule {
+            src: prefix(&self.src)?,
+            dst: prefix(&self.dst)?,
+            sport: self.sport,
+            dport: self.dport,
+            proto: self.proto.map(|proto| proto as u8),
+        })
+    }
+}
+
 /// What the operator can say. `docs/sketchint.md` has a table of it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -37,6 +72,7 @@ struct Section {
     instructions: Vec<String>,
     hops: u8,
     share: f64,
+    watch: Vec<Rule>,
     orphan_seconds: u16,
     layout: Kept,
     tower_words: u32,
@@ -59,6 +95,7 @@ impl Default for Section {
             instructions: vec!["node-id".to_owned(), "latency".to_owned()],
             hops: setup.hops,
             share: 1.0,
+            watch: Vec::new(),
             orphan_seconds: setup.orphan_seconds,
             layout: Kept::Rows,
             tower_words: shape.tower_words,
@@ -99,6 +136,9 @@ impl Parameters {
             let why = format!("{}: must be 1 to 1000000", section.inflation);
             return Err(named(("inflation", why)));
         }
+        let watch: Result<Vec<WatchRule>, String> = section.watch.iter().map(Rule::parse).collect();
+        let watch = watch.and_then(|rules| WatchList::new(&rules));
+        let watch = watch.map_err(|why| named(("watch", why)))?;
         let row_sets = if section.layout == Kept::Rows { section.row_sets } else { 0 };
         let Section { tower_words, pair_buckets, paths, keys, .. } = section;
         let shape =
@@ -113,6 +153,7 @@ impl Parameters {
             window_epochs,
             orphan_seconds,
             layout: Layout { shape, heavy_packets, heavy_change_packets, inflation_percent },
+            watch,
         };
         setup.check().map_err(named)?;
         Ok(Self { setup, flows_limit: section.flows_limit })
@@ -158,6 +199,12 @@ mod tests {
         let parameters = of(&Value::Null).unwrap();
         let domain = NonZeroU16::new(77).unwrap();
         assert_eq!(parameters.setup, Setup { domain, ..Setup::default() });
+        let rules = json!([{ "proto": "tcp" }, { "src": "10.1.0.0/16", "sport": 53 }]);
+        let watching = of(&json!({ "watch": rules })).unwrap().setup;
+        let tcp = WatchRule { proto: Some(6), ..WatchRule::default() };
+        let src = Some("10.1.0.0/16".parse().unwrap());
+        let dns = WatchRule { src, sport: Some(53), ..WatchRule::default() };
+        assert_eq!(watching.watch, WatchList::new(&[tcp, dns]).unwrap());
         let tower = of(&json!({ "layout": "tower", "share": 0.5 })).unwrap().setup;
         assert_eq!((tower.layout.shape.row_sets, tower.share), (0, 1 << 31));
     }
@@ -168,6 +215,10 @@ mod tests {
             (json!({ "window": 3 }), "unknown field `window`"),
             (json!({ "window_epochs": 1 }), "window_epochs = 1: must be 2 to 1000"),
             (json!({ "share": 1.5 }), "share = 1.5: must be 0 to 1"),
+            (json!({ "watch": [{}] }), "watch = rule 0 is empty"),
+            (json!({ "watch": [{ "src": "10.0.0.1/8" }] }), "bits beyond the first 8 are set"),
+            (json!({ "watch": [{ "proto": "icmp" }] }), "unknown variant `icmp`"),
+            (json!({ "watch": [{ "port": 80 }] }), "unknown field `port`"),
             (json!({ "hops": 17 }), "hops = 17: must be 1 to 16"),
             (json!({ "orphan_seconds": 0 }), "orphan_seconds = 0: must be 1 to 3600"),
             (

@@ -8,6 +8,7 @@ mod columns;
 mod entered;
 mod layout;
 mod setup;
+mod watch;
 mod window;
 
 use calumma_wire::{Offer, SystemId};
@@ -15,7 +16,8 @@ use calumma_wire::{Offer, SystemId};
 pub use self::entered::Entered;
 pub use self::layout::Layout;
 pub use self::setup::{Holding, Plan, Setup, Step};
+pub use self::watch::{WatchList, WatchRule};
 pub use self::window::Window;
 
 /// What a switch that runs it offers.
-pub const OFFER: Offer = Offer { system: SystemId::SKETCHINT, lowest: 2, highest: 2 };
+pub const OFFER: Offer = Offer { system: SystemId::SKETCHINT, lowest: 3, highest: 3 };

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! setup: domain (2)  instructions (2)  hops (1)  share (4)  epochs of a window (2)
-//!        orphan seconds (2)  layout
+//!        orphan seconds (2)  layout  watch list
 //! plan: step (1): 0 off, 1 sinks, 2 transits, 3 sources
 //! holding: length of the setup (4)  setup  epoch (8)  plan
 //! ```
@@ -14,7 +14,7 @@ use calumma_plane::int::{Instructions, MOST_HOPS};
 use calumma_wire::DecodeError;
 use calumma_wire::body::{Body, put_bytes, put_u8, put_u16, put_u32, put_u64};
 
-use super::Layout;
+use super::{Layout, WatchList};
 
 /// How far INT is switched on, the same for all switches: each takes what it does from this.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -91,6 +91,8 @@ pub struct Setup {
     pub orphan_seconds: u16,
     /// What sinks keep.
     pub layout: Layout,
+    /// Which flows may carry stacks.
+    pub watch: WatchList,
 }
 
 impl Default for Setup {
@@ -103,6 +105,7 @@ impl Default for Setup {
             window_epochs: 100,
             orphan_seconds: 60,
             layout: Layout::default(),
+            watch: WatchList::default(),
         }
     }
 }
@@ -159,6 +162,7 @@ impl Setup {
         put_u16(&mut out, self.window_epochs);
         put_u16(&mut out, self.orphan_seconds);
         self.layout.put(&mut out);
+        self.watch.put(&mut out);
         out
     }
 
@@ -183,6 +187,7 @@ impl Setup {
             window_epochs: body.u16("window_epochs")?,
             orphan_seconds: body.u16("orphan_seconds")?,
             layout: Layout::read(&mut body)?,
+            watch: WatchList::read(&mut body)?,
         };
         setup.check().map_err(|(field, why)| {
             let offset = match field {
@@ -250,6 +255,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::frames::WatchRule;
 
     fn setup() -> Setup {
         let domain = NonZeroU16::new(0xCA10).unwrap();
@@ -265,7 +271,7 @@ mod tests {
         assert_eq!(bytes[..13], GOLDEN);
         let mut layout = Vec::new();
         setup().layout.put(&mut layout);
-        assert_eq!(bytes[13..], layout);
+        assert_eq!(bytes[13..], [&layout[..], &[0]].concat());
         assert_eq!(Setup::decode(&bytes), Ok(setup()));
         assert_eq!(Step::ALL.map(|step| Plan { step }.encode()), [[0], [1], [2], [3]]);
         let plan = Plan { step: Step::Transits };
@@ -273,6 +279,28 @@ mod tests {
         let bytes = [2, 0, 0, 0, 7, 8, 8, 7, 6, 5, 4, 3, 2, 1, 2];
         assert_eq!(holding.encode(), bytes);
         assert_eq!(Holding::decode(&bytes), Ok(holding));
+    }
+
+    #[test]
+    fn rules_of_a_watch_list_are_laid_out_as_documented() {
+        let prefix = |text: &str| Some(text.parse().unwrap());
+        let of = WatchRule { src: prefix("10.1.0.0/16"), dport: Some(443), ..WatchRule::default() };
+        let to = WatchRule { dst: prefix("2001:db8::/32"), proto: Some(6), ..WatchRule::default() };
+        let watch = WatchList::new(&[of, to]).unwrap();
+        let watching = Setup { watch, ..setup() };
+        let mut bytes = watching.encode();
+        let from = setup().encode().len() - 1;
+        let address = [0x20, 1, 0x0D, 0xB8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        let of_first = [0b01001, 4, 10, 1, 0, 0, 16, 0xBB, 1];
+        let expected = [&[2][..], &of_first, &[0b10010, 6], &address, &[32, 6]].concat();
+        assert_eq!(bytes[from..], expected);
+        assert_eq!(Setup::decode(&bytes), Ok(watching));
+        bytes[from + 1] = 0;
+        let refused = Setup::decode(&bytes).unwrap_err().to_string();
+        let words = format!("byte {} of a setup of sketchint: watch: 0b0: no field", from + 1);
+        assert!(refused.starts_with(&words), "{refused}");
+        assert!(WatchList::new(&[of; 17]).unwrap_err().contains("17 rules: there may be 16"));
+        assert!(WatchList::new(&[of, WatchRule::default()]).unwrap_err().contains("rule 1 is"));
     }
 
     #[test]

@@ -120,6 +120,26 @@ impl<K: Key> OnEdge<K> {
         flows.places().iter().fold(0, |all, &(at, _)| all | 1_u32.unbounded_shl(at.into()))
     }
 
+    /// Those of the packets whose flows are on the watch list.
+    #[inline]
+    fn watched(&self, flows: &Flows<K>) -> u32 {
+        let watch = &self.common.setup.watch;
+        if watch.is_everything() {
+            return all(flows.len());
+        }
+        let (mut watched, mut last) = (0, None);
+        for (at, key) in flows.keys().iter().enumerate() {
+            // Packets of a flow often come one after the other.
+            let has = match last {
+                Some((of, has)) if of == key => has,
+                _ => watch.has(key),
+            };
+            last = Some((key, has));
+            watched |= u32::from(has) << at;
+        }
+        watched
+    }
+
     /// Those of the packets that carry stacks in this epoch.
     #[inline]
     fn drawn(&self, flows: &Flows<K>) -> u32 {
@@ -185,9 +205,13 @@ impl<K: Key> LcoreSystem<K> for OnEdge<K> {
             return;
         }
         self.note_entered(counters);
-        let drawn = self.drawn(flows);
+        let watched = self.watched(flows);
+        let drawn = self.drawn(flows) & watched;
         flows.set_source(drawn);
-        for _ in ones(all(flows.len()) & !drawn) {
+        for _ in ones(all(flows.len()) & !watched) {
+            counters.int.go_without(NotCarried::Watch);
+        }
+        for _ in ones(watched & !drawn) {
             counters.int.go_without(NotCarried::Share);
         }
     }
