@@ -201,6 +201,12 @@ pub trait LcoreSystem<K: Key>: Debug + Send {
         false
     }
 
+    /// Whether it tells packets of a flow that enter apart ([`Flows::digests`]), beside
+    /// [what IP headers say](Self::wants_ip).
+    fn wants_digests(&self) -> bool {
+        false
+    }
+
     /// Whether packets have a claim, a bit that switches read and set ([`Flows::claimed`]). In the
     /// epochs that such a system measures, packets enter without what hosts have put there, and
     /// leave with what is configured.

@@ -424,6 +424,9 @@ fn walk_as<K: Measured, P: Packet>(
                 flows.note_returned();
             }
             add_details(active.as_deref_mut(), packets, &mut flows);
+            if let Some(active) = &active {
+                active.add_digests(packets, &mut flows);
+            }
             let stamp = record_entering(active.as_deref_mut(), counters, &mut flows);
             if flows.sources() != 0 {
                 stacks.choose(policy, counters, packets, &flows);

@@ -15,6 +15,7 @@ pub(crate) type Arrivals = [Arrival; BURST];
 #[derive(Clone, Debug, Default)]
 pub(crate) struct IpColumns {
     fields: [IpFields; BURST],
+    digests: [u64; BURST],
     polled_ns: u64,
 }
 
@@ -138,6 +139,25 @@ impl<K: Key> Flows<K> {
                 *of = read(at.into(), offset.into());
             }
         }
+    }
+
+    /// Notes the digest of each packet, by its position in the burst and the offset of its IP
+    /// header, in the memory that was lent for what IP headers say.
+    #[inline]
+    pub(crate) fn read_digests(&mut self, read: impl Fn(usize, usize) -> u64) {
+        if let Some(ip) = &mut self.ip {
+            for (of, &(at, offset)) in ip.digests.iter_mut().zip(&self.places[..self.len]) {
+                *of = read(at.into(), offset.into());
+            }
+        }
+    }
+
+    /// A number of each packet that [enters](crate::LcoreSystem::enter), of its bytes that no hop
+    /// changes: packets that differ in them have the same only by chance. None where no system
+    /// [asks](crate::LcoreSystem::wants_digests) both for them and for what IP headers say.
+    #[inline]
+    pub fn digests(&self) -> &[u64] {
+        self.ip.as_ref().map_or(&[], |ip| &ip.digests[..self.len])
     }
 
     /// Gives back the memory of what IP headers say.

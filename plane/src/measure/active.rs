@@ -72,6 +72,8 @@ pub struct Active<K: Key> {
     pub(crate) claims: u8,
     /// Whether a system records what IP headers say.
     asks_ip: bool,
+    /// Whether a system tells packets of a flow apart.
+    asks_digests: bool,
     /// When the burst under way arrived, where that is asked for and known.
     pub(crate) arrival: Option<BurstArrival>,
     /// The first of the systems that hash by the same functions, where there are several.
@@ -241,6 +243,7 @@ impl<K: Key> Active<K> {
             asks_sent: false,
             asks_arrivals: false,
             asks_ip: false,
+            asks_digests: false,
             insertion: None,
             asks_stacks: false,
             asks_departures: false,
@@ -556,6 +559,7 @@ impl<K: Key> Active<K> {
             self.hashing = share_hashes(recording);
             self.asks_arrivals = recording.iter().any(|system| system.half.wants_arrivals());
             self.asks_ip = recording.iter().any(|system| system.half.wants_ip());
+            self.asks_digests = recording.iter().any(|system| system.half.wants_digests());
             self.asks_stacks = recording.iter().any(|system| system.half.wants_stacks());
         }
         self.find_insertion();

@@ -51,6 +51,38 @@ pub(crate) fn ip_fields(bytes: &[u8], ip_offset: usize) -> IpFields {
     }
 }
 
+/// Bytes of a packet from its transport header on that its [digest] is of.
+const DIGESTED: usize = 48;
+
+/// A number that packets of a flow that differ have in common only by chance: of the identification
+/// of IPv4 and of the first bytes behind the IP header, without the length and the checksum there,
+/// which hops correct for what they put in. No hop changes any of these.
+#[inline]
+pub(crate) fn digest(bytes: &[u8], ip_offset: usize) -> u64 {
+    let Some(ip) = bytes.get(ip_offset..).filter(|ip| ip.len() >= IPV4) else { return 0 };
+    let (protocol, behind, id) = match ip[0] >> 4 {
+        4 => (ip[9], usize::from(ip[0] & 0xF) * 4, u64::from(ip[4]) << 8 | u64::from(ip[5])),
+        _ => (ip[6], IPV6 as usize, 0),
+    };
+    let transport = ip.get(behind..).unwrap_or(&[]);
+    let mut these = [0; DIGESTED];
+    let len = transport.len().min(DIGESTED);
+    these[..len].copy_from_slice(&transport[..len]);
+    match protocol {
+        TCP => these[16..18].fill(0),
+        UDP => these[4..8].fill(0),
+        _ => {}
+    }
+    let words = these.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
+    words.fold(id, |digest, word| {
+        let product = u128::from(digest ^ word ^ FOLD[0]) * u128::from(FOLD[1]);
+        (product as u64) ^ (product >> 64) as u64
+    })
+}
+
+/// Odd numbers without a pattern.
+const FOLD: [u64; 2] = [0x9E37_79B9_7F4A_7C15, 0xD6E8_FEB8_6659_FD93];
+
 /// The details of a packet whose IP header begins at `ip_offset`; `wire_len` is how long it is or
 /// was on the wire. `None` where its headers can't be read as far as that.
 pub fn detail(bytes: &[u8], ip_offset: usize, wire_len: usize) -> Option<Detail> {
@@ -153,6 +185,33 @@ mod tests {
         frame[18..20].copy_from_slice(&[0xFF, 0xFF]);
         assert_eq!(ip_fields(&frame, 14).len, 40 + 0xFFFF);
         assert_eq!(ip_fields(&frame[..33], 14), IpFields::default());
+    }
+
+    #[test]
+    fn a_digest_is_of_what_no_hop_changes() {
+        let of_udp = udp(1, 24);
+        let digest_of = |change: &dyn Fn(&mut [u8])| {
+            let mut frame = of_udp.clone();
+            change(&mut frame[18..]);
+            digest(&frame, 18)
+        };
+        let same = digest(&of_udp, 18);
+        // ToS byte, lengths, TTL, checksums.
+        for at in [1, 2, 3, 8, 10, 11, 24, 25, 26, 27] {
+            assert_eq!(digest_of(&|ip| ip[at] ^= 0x5A), same, "byte {at}");
+        }
+        // Identification, ports, payload.
+        for at in [4, 5, 20, 23, 28, 47] {
+            assert_ne!(digest_of(&|ip| ip[at] ^= 1), same, "byte {at}");
+        }
+        let mut tcp = [0; 32];
+        let of_tcp = |tcp: &[u8; 32]| digest(&packet(&[], TCP, tcp), 14);
+        let same = of_tcp(&tcp);
+        tcp[16] = 1;
+        assert_eq!(of_tcp(&tcp), same);
+        tcp[7] = 1;
+        assert_ne!(of_tcp(&tcp), same);
+        assert_eq!(digest(&[0x45], 0), 0);
     }
 
     #[test]

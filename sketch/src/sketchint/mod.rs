@@ -42,6 +42,15 @@ pub fn flow_word(hashes: &Hashes) -> u64 {
     u64::from(hashes.array_word(0)) << 32 | u64::from(hashes.array_word(1))
 }
 
+/// A word of one packet of a flow, by which a share of all packets is drawn: nobody without the
+/// secret that the flow is hashed by can tell it, or see anything of one packet's in another's. It
+/// is new with each `seed`, and with each `number` of packets that are alike otherwise.
+#[inline(always)]
+pub fn packet_word(flow: u64, seed: u64, (digest, number): (u64, u64)) -> u32 {
+    let of_packet = digest ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed(mixed(flow ^ seed) ^ of_packet) >> 32) as u32
+}
+
 /// A word of a flow at one switch: S||f of the paper, with the flow hashed once and a mix a switch.
 #[inline(always)]
 pub fn pair_word(flow: u64, node: u32) -> u64 {

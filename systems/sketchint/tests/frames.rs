@@ -33,10 +33,10 @@ fn what_a_source_did_is_read_whole_or_refused() {
         assert!(refused.contains(words), "{refused}");
     };
     says(&[], "byte 0 of what a source did");
-    let other = [&bytes[..8], &[9], &bytes[9..]].concat();
-    says(&other, "byte 8 of what a source did: number of reasons: 9, and there are 10");
-    says(&bytes[..30], "byte 25");
-    says(&[&bytes[..], &[0]].concat(), "byte 89");
+    let other = [&bytes[..24], &[9], &bytes[25..]].concat();
+    says(&other, "byte 24 of what a source did: number of reasons: 9, and there are 10");
+    says(&bytes[..46], "byte 41");
+    says(&[&bytes[..], &[0]].concat(), "byte 105");
 }
 
 #[test]

@@ -36,7 +36,7 @@ fn windows_are_what_the_golden_files_hold() {
 #[test]
 fn what_a_source_did_is_what_the_golden_file_holds() {
     let not_carried = std::array::from_fn(|why| 3 + 1000 * why as u64);
-    let entered = Entered { inserted: 70_000, not_carried };
+    let entered = Entered { inserted: 70_000, idle: 17, placeless: 4, not_carried };
     let golden = check("entered", &entered.encode());
     assert_eq!(Entered::decode(&golden), Ok(entered));
 }

@@ -312,21 +312,55 @@ fn sources_begin_with_their_window_and_stop_at_once_where_no_controller_is() {
 }
 
 #[test]
-fn a_share_of_flows_carries_stacks_others_in_each_epoch() {
-    let mut network = Network::new(Setup { share: 1 << 31, ..setup() }, Step::Sources);
-    let mut of_flows = [0; 9];
-    for epoch in FIRST_EPOCH..FIRST_EPOCH + 40 {
-        let carried = network.send(middle(epoch), &burst(epoch));
-        // What is drawn stays so for all packets of the epoch.
-        let again = network.send(middle(epoch) + 1_000_000, &burst(epoch));
-        assert_eq!(carried, again);
-        for (sum, carried) in of_flows.iter_mut().zip(&carried) {
-            *sum += usize::from(*carried);
+fn a_share_of_packets_is_drawn_each_on_its_own() {
+    let setup = Setup { share: 1 << 30, ..setup() };
+    let mut network = Network::new(setup, Step::Sources);
+    let mut of_flows = [(0_u64, 0_u64, 0_u64); 9];
+    let (mut before, mut sent) = (vec![false; 10], 0);
+    for epoch in FIRST_EPOCH..FIRST_EPOCH + WINDOW {
+        for round in 0..200 {
+            // A flow's packets are all alike.
+            let carried = network.send(middle(epoch) + 100_000 * round, &burst(0));
+            assert!(!carried[9], "no place for it");
+            for ((drawn, again, quiet), at) in of_flows.iter_mut().zip(0..) {
+                *drawn += u64::from(carried[at]);
+                *again += u64::from(carried[at] && before[at]);
+                *quiet += u64::from(!carried[at] && !before[at]);
+            }
+            (before, sent) = (carried, sent + 1);
         }
     }
-    assert!(of_flows.iter().all(|epochs| (6..=34).contains(epochs)), "{of_flows:?}");
-    let all: usize = of_flows.iter().sum();
-    assert!((140..=220).contains(&all), "half of 360: {all}");
+    // Of 800 packets 200, give or take 12; of two in succession 1/16 both, and 9/16 neither.
+    for (drawn, again, quiet) in of_flows {
+        assert!((140..=260).contains(&drawn), "{of_flows:?}");
+        assert!((20..=90).contains(&again) && (350..=550).contains(&quiet), "{of_flows:?}");
+    }
+    let all: u64 = of_flows.iter().map(|of| of.0).sum();
+    assert!((1650..=1950).contains(&all), "a quarter of 7200: {all}");
+    network.0.iter_mut().for_each(|of| of.advance_to(middle(FIRST_EPOCH + 2 * WINDOW)));
+    let mut source = Entered { inserted: all, placeless: sent, ..Entered::default() };
+    source.not_carried[NotCarried::Share as usize] = 9 * sent - all;
+    source.not_carried[NotCarried::Protocol as usize] = sent;
+    assert_eq!(network.0[0].entered[&FIRST_EPOCH], source);
+    assert_eq!(source.unfit(), 0);
+    let totals = network.0[2].windows[&FIRST_EPOCH].totals;
+    assert_eq!((totals.packets, totals.int_packets), (10 * sent, all));
+}
+
+#[test]
+fn packets_that_enter_while_none_get_stacks_are_counted() {
+    let mut network = Network::new(Setup { share: 1 << 31, ..setup() }, Step::Transits);
+    network.send(middle(FIRST_EPOCH), &burst(0));
+    network.reconfigure(FIRST_EPOCH + WINDOW, Step::Sources);
+    network.send(middle(FIRST_EPOCH + WINDOW), &burst(0));
+    network.0[0].merger.system(0).unwrap().alone(60_000_000_000);
+    network.send(middle(FIRST_EPOCH + WINDOW + 1), &burst(0));
+    network.0.iter_mut().for_each(|of| of.advance_to(middle(FIRST_EPOCH + 3 * WINDOW)));
+    let entered = &network.0[0].entered;
+    assert_eq!(entered[&FIRST_EPOCH], Entered { idle: 10, ..Entered::default() });
+    let second = entered[&(FIRST_EPOCH + WINDOW)];
+    let drawn_from = second.inserted + second.not_carried.iter().sum::<u64>();
+    assert_eq!((second.idle, drawn_from), (10, 10), "it stopped within the window");
 }
 
 #[test]

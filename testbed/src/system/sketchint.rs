@@ -76,8 +76,9 @@ impl System for SketchInt {
         let flows = || found.flows.iter().find_map(|flow| truth.contradicts_flow(flow));
         let sinks = || found.sinks.iter().find_map(|sink| truth.contradicts_sink(sink, found));
         let nodes = || found.nodes.iter().find_map(|node| truth.contradicts_node(node, found));
+        let scaled = || truth.contradicts_estimates(found);
         let loops = || Some(format!("{:?}, and no packet went round", found.loops.first()?));
-        flows().or_else(sinks).or_else(nodes).or_else(loops).or_else(met)
+        flows().or_else(scaled).or_else(sinks).or_else(nodes).or_else(loops).or_else(met)
     }
 }
 
@@ -243,6 +244,33 @@ impl<'a> Arrived<'a> {
             }
         }
         self.contradicts_paths(report, of, is_whole)
+    }
+
+    /// Estimates are within what is known for certain, and not beside their bounds more often than
+    /// these say, by four standard errors of that.
+    fn contradicts_estimates(&self, found: &Found) -> Option<String> {
+        let (mut all, mut missed, mut expected) = (0_u64, 0_u64, 0.0);
+        for flow in found.flows.iter().filter(|of| !self.disturbed.contains(&of.flow)) {
+            for hop in &flow.hops {
+                let Some(estimate) = hop.estimate else { continue };
+                let bounds = estimate.at_least..=estimate.at_most;
+                let is_within = *bounds.start() >= hop.packets.at_least
+                    && hop.packets.at_most.is_none_or(|most| *bounds.end() <= most)
+                    && (*bounds.start() as f64..=*bounds.end() as f64).contains(&estimate.packets);
+                if !is_within || hop.packets.packets.is_some() {
+                    let node = &hop.node;
+                    return Some(format!("{} at {node}: {estimate:?}", flow.flow));
+                }
+                if let (there, true) = self.at(&flow.flow, &hop.node) {
+                    all += 1;
+                    missed += u64::from(!bounds.contains(&there));
+                    expected += 1.0 - estimate.confidence;
+                }
+            }
+        }
+        let most = expected + 4.0 * f64::sqrt(expected) + 1.0;
+        (missed as f64 > most)
+            .then(|| format!("{missed} of {all} estimates are beside their bounds"))
     }
 
     fn contradicts_paths(
@@ -489,6 +517,41 @@ mod tests {
             assert!(changed("/nodes/0/packets", json!(11)).starts_with("11 packets at s"));
             assert!(changed("/config/heavy_packets", json!(7)).contains("is no heavy hitter"));
         }
+    }
+
+    #[test]
+    fn estimates_are_held_against_what_came() {
+        let truth = from_wires();
+        let (mut flows, lost) = (truth.0, truth.1);
+        flows.flows[0].losses.clear();
+        flows.came = Some(AtSwitches::from([(
+            key(),
+            BTreeMap::from([
+                (0, Came { packets: 8, bytes: 368, entered: 8 }),
+                (topology().position(&lost).unwrap(), Came { packets: 8, bytes: 368, entered: 0 }),
+                (1, Came { packets: 8, bytes: 368, entered: 0 }),
+            ]),
+        )]));
+        flows.flows.clear();
+        let truth = (flows, lost);
+        let estimated = |number: u64, bounds: [u64; 2], times: usize| {
+            wrong(&truth, |report| {
+                let flow = &mut report["flows"][0];
+                flow["int_packets"] = json!(2);
+                let hop = &mut flow["hops"][1];
+                (hop["packets"], hop["at_least"]) = (Value::Null, json!(2));
+                hop["estimate"] = json!({ "packets": number, "standard_error": 1.0,
+                    "at_least": bounds[0], "at_most": bounds[1], "confidence": 0.95 });
+                let hops = vec![hop.clone(); times];
+                flow["hops"] = json!(hops);
+            })
+        };
+        assert_eq!(estimated(6, [3, 8], 5), None);
+        assert!(estimated(9, [3, 9], 1).unwrap().contains("Estimated"));
+        assert!(estimated(2, [3, 8], 1).unwrap().contains("Estimated"));
+        // One beside its bounds is no wonder, five are.
+        assert_eq!(estimated(4, [3, 5], 1), None);
+        assert!(estimated(4, [3, 5], 5).unwrap().contains("5 of 5 estimates"));
     }
 
     #[test]

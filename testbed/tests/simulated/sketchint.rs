@@ -42,6 +42,7 @@ scenarios! {
     mtu
     overload
     path_change
+    share
     sink_restart
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use calumma_controller::report::Flow;
 use calumma_sketchint_analysis::FlowInWindow;
-use calumma_sketchint_analysis::report::{FlowReport, Packets, PathReport};
+use calumma_sketchint_analysis::report::{Estimated, FlowReport, Packets, PathReport};
 
 use crate::Window;
 use crate::client::Client;
@@ -65,8 +65,9 @@ fn lines(of: &FlowInWindow) -> String {
             let or = |number: Option<String>| number.unwrap_or_else(|| "?".to_owned());
             let longest = or(hop.max_us.map(|us| format!("{us:.1}")));
             let inflated = or(hop.inflated.map(|times| times.to_string()));
+            let packets = hop.estimate.map_or_else(|| count(&hop.packets), |of| likely(&of));
             let (packets, mean) =
-                (count(&hop.packets), latency(hop.mean_us, (hop.mean_min_us, hop.mean_max_us)));
+                (packets, latency(hop.mean_us, (hop.mean_min_us, hop.mean_max_us)));
             let p99 = latency(hop.p99_us, (hop.p99_min_us, hop.p99_max_us));
             let node = &hop.node;
             let _ = writeln!(
@@ -85,6 +86,11 @@ fn count(of: &Packets) -> String {
         (None, Some(most)) => format!("{}..{most}", of.at_least),
         (None, None) => format!(">={}", of.at_least),
     }
+}
+
+/// An estimate with the bounds that it has 95 times out of 100.
+fn likely(of: &Estimated) -> String {
+    format!("~{:.0} {}..{}", of.packets, of.at_least, of.at_most)
 }
 
 /// A latency with its bounds.
@@ -117,6 +123,9 @@ mod tests {
             "paths": [{ "path": ["e1", "s1", "e2"], "partial": false, "packets": null,
                 "at_least": 8 }],
             "hops": [hop("e1", Some(2.5), (2.5, 2.5)), hop("s1", None, (1.0, 90.0))] });
+        let mut estimated = flow.clone();
+        estimated["hops"][1]["estimate"] = json!({ "packets": 9.4, "standard_error": 1.0,
+            "at_least": 9, "at_most": 11, "confidence": 0.95 });
         let window = |flows: serde_json::Value, complete: bool| {
             let of = json!({ "epoch": 20, "start_unix_ns": 0, "length_ms": 1000, "window": [20, 39],
                 "state": "on", "complete": complete, "flows": flows });
@@ -130,6 +139,8 @@ mod tests {
         assert_eq!(words[2], [">=8", "e1", ">", "s1", ">", "e2"]);
         assert_eq!(words[4], ["e1", "8", "2.5", "1.5..2.5", "2.5", "?"]);
         assert_eq!(words[5], ["s1", "8..11", "1.0..90.0", "?", "?", "?"]);
+        let text = window(json!([estimated]), true);
+        assert!(text.lines().nth(5).unwrap().contains(" ~9 9..11 "), "{text}");
         assert!(window(json!([]), true).ends_with(": no packet\n"));
         assert!(window(json!([]), false).ends_with(": no packet at any sink that delivered\n"));
     }

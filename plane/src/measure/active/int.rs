@@ -3,8 +3,10 @@
 use calumma_sketch::Key;
 
 use super::{Active, Running};
-use crate::flows::Stacks;
+use crate::flows::{Flows, Stacks};
 use crate::int::Domains;
+use crate::packet::Packet;
+use crate::parse::detail::digest;
 
 impl<K: Key> Active<K> {
     /// Lends room for the INT stacks of a burst, where a system reads them.
@@ -15,6 +17,16 @@ impl<K: Key> Active<K> {
             stacks.clear();
         }
         lent
+    }
+
+    /// Adds digests of packets that enter, where a system asks for them.
+    #[inline]
+    pub(crate) fn add_digests<P: Packet>(&self, packets: &[P], flows: &mut Flows<K>) {
+        if self.asks_digests {
+            flows.read_digests(|at, ip_offset| {
+                digest(packets.get(at).map_or(&[][..], Packet::bytes), ip_offset)
+            });
+        }
     }
 
     /// Notes when a transmit queue is handed packets of the burst.

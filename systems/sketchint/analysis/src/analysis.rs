@@ -78,7 +78,8 @@ impl Sketching {
     fn new(deployment: &Deployment<'_>) -> Result<Self, String> {
         let parameters = Parameters::of(deployment)?;
         let Parameters { setup, flows_limit } = parameters;
-        let limits = Limits { flows: flows_limit, ..Limits::default() };
+        let share = setup.carried_share();
+        let limits = Limits { flows: flows_limit, share, ..Limits::default() };
         let name = |node: &Arc<Node>| (u32::from(node.id), node.name.clone());
         let names = deployment.nodes.iter().map(name).collect();
         let windows = Windows::new(setup.layout, limits, deployment.hash_keys.clone(), names);

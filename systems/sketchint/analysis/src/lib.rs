@@ -10,6 +10,7 @@
 //! | `lifecycle` | how INT goes on and off in a network |
 //! | `windows` | how windows of sinks are read and checked, and the report on one |
 //! | `view` | a window as one sink saw it, and what that says of a flow |
+//! | `sampling` | what a share of packets says of all |
 //! | `local` | heavy hitters, cardinality, sizes and entropy over all packets of a sink |
 //! | `nodes` | switches: latencies, queues, heavy hitters |
 //! | `links` | links between switches |
@@ -30,6 +31,7 @@ pub mod metrics;
 mod nodes;
 mod parameters;
 pub mod report;
+mod sampling;
 pub mod suspects;
 mod tables;
 mod view;

@@ -61,8 +61,15 @@ pub struct Config {
     pub heavy_change_packets: u32,
     /// Hundredths of the mean above which a latency is inflated.
     pub inflation_percent: u32,
-    /// The share of packets that should have come with INT.
+    /// Of the packets that were to carry INT, the share that should have come with it.
     pub coverage_wanted: f64,
+    /// The share of packets that carry INT.
+    #[serde(default = "every")]
+    pub share: f64,
+}
+
+fn every() -> f64 {
+    1.0
 }
 
 /// Packets, and what is known of their way.
@@ -140,6 +147,21 @@ impl Packets {
         let at_most = reach(self, other).zip(reach(other, self)).map(|(one, two)| one.max(two));
         Self::between(apart(self, other).max(apart(other, self)), at_most)
     }
+}
+
+/// A number of packets that was estimated from those with INT, and is never exact.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Estimated {
+    /// The estimate.
+    pub packets: f64,
+    /// Its standard error; null where packets went without INT for what they are, not by chance.
+    pub standard_error: Option<f64>,
+    /// The number is no less than this, as often as `confidence` says.
+    pub at_least: u64,
+    /// And no more.
+    pub at_most: u64,
+    /// How often both hold at least, over all draws.
+    pub confidence: f64,
 }
 
 /// A latency over all packets of a switch, in microseconds; null where none is known.
@@ -296,6 +318,10 @@ pub struct HopReport {
     /// may have.
     #[serde(flatten)]
     pub packets: Packets,
+    /// How many they are likely, by those that say it: where only a share carries INT, and all
+    /// packets of the flow at its sink are known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<Estimated>,
     /// The mean latency of those that say it, exactly, in microseconds.
     pub mean_us: Option<f64>,
     /// It is no less than this.

@@ -193,6 +193,14 @@ static HOPS: TableOf<SystemReport<Found>, HopReport> = table_of_flows!(
         }),
         u64("at_least", "no fewer than this", |row| Some(row.item.packets.at_least)),
         u64("at_most", "and no more", |row| row.item.packets.at_most),
+        number("estimate", "how many they are likely, where only a share carries INT", |row| {
+            Some(row.item.estimate?.packets)
+        }),
+        number("estimate_error", "its standard error", |row| row.item.estimate?.standard_error),
+        u64("estimate_min", "they are no fewer than this, 95 times of 100", |row| {
+            Some(row.item.estimate?.at_least)
+        }),
+        u64("estimate_max", "and no more", |row| Some(row.item.estimate?.at_most)),
         number("mean_us", "their mean latency, exactly, in microseconds", |row| row.item.mean_us),
         number("mean_min_us", "it is no less than this", |row| row.item.mean_min_us),
         number("mean_max_us", "and no more", |row| row.item.mean_max_us),

@@ -8,7 +8,8 @@ use calumma_sketch::sketchint::{Cell, FlowRow, NodeSums, Pair, Path, flow_word};
 use calumma_sketch::{FlowKey, HashFamily, Hashes, Key, KeyKind, WideKey};
 use calumma_sketchint::frames::Window;
 
-use crate::report::{FlowReport, HopReport, Packets, PathReport};
+use crate::report::{Estimated, FlowReport, HopReport, Packets, PathReport};
+use crate::sampling::{Beside, Sample};
 
 /// Names of switches by their numbers.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +38,9 @@ pub(crate) struct SinkView {
     pub(crate) has_rows: bool,
     /// Whether it recorded all packets for its hosts, in the right window.
     pub(crate) is_sound: bool,
+    /// Packets that say nothing by no chance, where only a share carries INT; `None` where all do,
+    /// or not all sources are known.
+    pub(crate) beside: Option<Beside>,
     /// Packets beside its rows that may have come by switches without saying so.
     pub(crate) silent: u64,
 }
@@ -56,6 +60,7 @@ pub(crate) struct FlowView<'a> {
 pub(crate) struct HopView {
     pub(crate) node: u32,
     pub(crate) packets: Packets,
+    pub(crate) estimate: Option<Estimated>,
     /// Bounds of the mean in nanoseconds.
     pub(crate) mean: Option<(f64, f64)>,
     pub(crate) max_ns: Option<u32>,
@@ -205,6 +210,28 @@ impl SinkView {
         all.filter(|&node| self.hop(flow, node).packets.at_most != Some(0)).collect()
     }
 
+    /// How many packets of a flow came by a switch that is not the sink, by those that say so.
+    fn estimate(&self, flow: &FlowView<'_>, node: u32) -> Option<Estimated> {
+        let beside = self.beside.filter(|_| flow.is_exact && self.window.own != Some(node))?;
+        let mut sample = Sample { all: 0, drawn: 0, hits: 0, unsure: 0 };
+        for row in flow.rows {
+            let path = self.path(row);
+            if path.is_some_and(|path| path.nodes().is_empty() && !path.is_partial) {
+                // From host to host of this switch, where no packet needs INT.
+                continue;
+            }
+            sample.all += row.packets;
+            let Some(path) = path else { continue };
+            sample.drawn += row.packets;
+            if path.nodes().contains(&node) {
+                sample.hits += row.packets;
+            } else if path.is_partial {
+                sample.unsure += row.packets;
+            }
+        }
+        sample.estimate(beside)
+    }
+
     /// What is known of a flow at a switch.
     pub(crate) fn hop(&self, flow: &FlowView<'_>, node: u32) -> HopView {
         // What a sink records has come by it.
@@ -236,6 +263,7 @@ impl SinkView {
                     true => flow.packets,
                     false => Packets::between(packets, Some(packets + silent)),
                 },
+                estimate: self.estimate(flow, node),
                 mean: mean.map(|mean| (mean, mean)),
                 max_ns: (cell.known > 0).then_some(cell.max),
                 p50: cell.quantile(50, known.map_or(0, |of| of.min_ns)),
@@ -266,7 +294,8 @@ impl SinkView {
         });
         let packets = if at_own { flow.packets } else { Packets::between(packets, at_most) };
         let mean = mean.filter(|_| packets.at_most != Some(0));
-        HopView { node, packets, mean, max_ns: None, p50: None, p99: None, inflated }
+        let (estimate, max_ns, p50, p99) = (None, None, None, None);
+        HopView { node, packets, estimate, mean, max_ns, p50, p99, inflated }
     }
 
     fn inflated(&self, flow: &FlowView<'_>, node: u32) -> Option<u32> {
@@ -350,6 +379,7 @@ impl HopView {
             of: None,
             node: names.of(self.node),
             packets: self.packets,
+            estimate: self.estimate,
             mean_us: exactly(self.mean),
             mean_min_us: self.mean.map(|mean| us(mean.0)),
             mean_max_us: self.mean.map(|mean| us(mean.1)),

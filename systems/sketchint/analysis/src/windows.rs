@@ -17,6 +17,7 @@ use crate::nodes;
 use crate::report::{
     Config, Coverage, Covered, FlowReport, Found, Inflated, Loop, PathReport, SinkReport,
 };
+use crate::sampling::Beside;
 use crate::view::{Names, SinkView};
 
 /// Flows that a loop names.
@@ -27,13 +28,15 @@ const FLOWS_OF_A_LOOP: usize = 10;
 pub struct Limits {
     /// The largest flows that a report lists.
     pub flows: usize,
-    /// The share of packets that should come with INT.
+    /// Of the packets that are to carry INT, the share that should come with it.
     pub coverage_wanted: f64,
+    /// The share of packets that carry INT.
+    pub share: f64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { flows: 1000, coverage_wanted: 0.5 }
+        Self { flows: 1000, coverage_wanted: 0.5, share: 1.0 }
     }
 }
 
@@ -126,18 +129,19 @@ impl Windows {
     ) -> (Found, Vec<String>) {
         let first = collected.head.epoch;
         let mut problems = Vec::new();
-        let sinks: Vec<SinkView> = collected
-            .nodes
-            .iter()
-            .filter_map(|delivery| self.sink(first, delivery, &mut problems))
-            .collect();
+        let entered = entered(collected);
+        let beside = entered.filter(|_| self.limits.share < 1.0);
+        let beside = beside.map(|of| Beside { unfit: of.unfit(), idle: of.idle });
+        let sink =
+            |delivery| Some(SinkView { beside, ..self.sink(first, delivery, &mut problems)? });
+        let sinks: Vec<SinkView> = collected.nodes.iter().filter_map(sink).collect();
         let last = self.last.take().filter(|last| last.first + epochs == first);
         let names = &self.names;
         let mut found = Found {
             window: [first, first + epochs.saturating_sub(1)],
             state: state.to_owned(),
             config: self.config(),
-            coverage: covered(&sinks, collected),
+            coverage: covered(&sinks, entered),
             nodes: nodes::all(&sinks, last.as_ref(), (names, &self.layout)),
             links: links::all(&sinks, names),
             flows: self.flows(&sinks),
@@ -161,6 +165,7 @@ impl Windows {
             heavy_change_packets,
             inflation_percent,
             coverage_wanted: self.limits.coverage_wanted,
+            share: self.limits.share,
         }
     }
 
@@ -189,6 +194,7 @@ impl Windows {
             family: self.hash_keys.at(epoch).family.clone(),
             unit_ns: self.layout.shape.unit_ns,
             has_rows: self.layout.shape.row_sets > 0,
+            beside: None,
             silent: silent_beside_rows(&window),
             is_sound: delivery.is_whole() && has_all_packets && is_in_time,
             window,
@@ -281,8 +287,18 @@ fn coverage(sink: &SinkView) -> Coverage {
     }
 }
 
+/// What all sources did; `None` where an edge did not deliver it.
+fn entered(collected: &Collected<Delivered>) -> Option<Entered> {
+    let edges = collected.nodes.iter().filter(|delivery| delivery.node.role == Role::Edge);
+    let mut of_sources = edges.map(|delivery| delivery.came().find_map(|(_, side)| side.entered));
+    of_sources.try_fold(Entered::default(), |mut sum, more| {
+        sum.add(&more?);
+        Some(sum)
+    })
+}
+
 /// The packets of all sinks, and those of all sources.
-fn covered(sinks: &[SinkView], collected: &Collected<Delivered>) -> Covered {
+fn covered(sinks: &[SinkView], entered: Option<Entered>) -> Covered {
     let sinks = sinks.iter().map(coverage).fold(Coverage::default(), |sum, more| Coverage {
         packets: sum.packets + more.packets,
         int_packets: sum.int_packets + more.int_packets,
@@ -291,13 +307,7 @@ fn covered(sinks: &[SinkView], collected: &Collected<Delivered>) -> Covered {
         hops_exceeded: sum.hops_exceeded + more.hops_exceeded,
         unmarked: sum.unmarked + more.unmarked,
     });
-    let edges = collected.nodes.iter().filter(|delivery| delivery.node.role == Role::Edge);
-    let mut of_sources = edges.map(|delivery| delivery.came().find_map(|(_, side)| side.entered));
-    let sum = |mut sum: Entered, more: Option<Entered>| {
-        sum.add(&more?);
-        Some(sum)
-    };
-    let Some(entered) = of_sources.try_fold(Entered::default(), sum) else {
+    let Some(entered) = entered else {
         return Covered { sinks, inserted: None, not_carried: None };
     };
     let reasons = NotCarried::ALL.into_iter().zip(entered.not_carried);

@@ -82,8 +82,8 @@ pub struct Setup {
     pub instructions: Instructions,
     /// Hops that a stack may have: 1 to [`MOST_HOPS`].
     pub hops: u8,
-    /// Which flows carry stacks in an epoch: those whose [`word`](Self::carries) is below it; all
-    /// where all bits are set.
+    /// Which packets carry stacks: those whose [`word`](Self::carries) is below it; all where all
+    /// bits are set.
     pub share: u32,
     /// Epochs of a window: 2 to 1000.
     pub window_epochs: u16,
@@ -140,14 +140,14 @@ impl Setup {
         self.layout.check()
     }
 
-    /// Whether packets of a flow whose hashes make this word carry stacks in an epoch of its own
-    /// seed, which the word has been mixed with.
+    /// Whether a packet of this [word](calumma_sketch::sketchint::packet_word) is among the share
+    /// that carries stacks.
     #[inline]
     pub fn carries(&self, word: u32) -> bool {
         word < self.share || self.share == u32::MAX
     }
 
-    /// The share of flows that carry stacks, 0 to 1.
+    /// The share of packets that carry stacks, 0 to 1.
     pub fn carried_share(&self) -> f64 {
         f64::from(self.share) / f64::from(u32::MAX)
     }
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_of_flows_and_all_is_all() {
+    fn a_share_is_of_words_and_all_is_all() {
         let of = |share| Setup { share, ..setup() };
         assert!(!of(0).carries(0) && of(u32::MAX).carries(u32::MAX));
         assert!(of(0x4000_0000).carries(0x3FFF_FFFF) && !of(0x4000_0000).carries(0x4000_0000));

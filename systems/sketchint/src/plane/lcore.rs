@@ -11,15 +11,18 @@ use calumma_plane::slots::AnySlots;
 use calumma_plane::system::LcoreSystem;
 use calumma_plane::worker::Sent;
 use calumma_plane::{Counters, Flows, MarkedRun, Record, Run, Slots};
-use calumma_sketch::sketchint::Words;
+use calumma_sketch::sketchint::{Words, flow_word, packet_word};
 use calumma_sketch::{BURST, HashColumns, HashFamily, Key, grade};
 
 use super::record::{Leaving, SinkWindow};
 use crate::frames::{Entered, Plan, Setup, Step};
 
-/// By what a flow's word is exclusive-ored, so that those that carry stacks are others than those
-/// that systems with tables of flows choose.
-const SHARE_SALT: u32 = 0x5EED_1217;
+/// IP protocols that stacks have a place in.
+const TCP_AND_UDP: [u8; 2] = [6, 17];
+
+/// Mixed with an epoch's seed, so that a packet's draw has nothing to do with what other systems do
+/// by the same hashes.
+const SHARE_SALT: u64 = 0x5EED_1217_CAB1_0D0E;
 
 /// What all lcores have in common.
 #[derive(Debug)]
@@ -80,6 +83,8 @@ pub(super) struct OnEdge<K: Key> {
     /// What the counters said when they were last looked at, and the window then.
     counted: Entered,
     counted_in: u64,
+    /// Packets that have been drawn from.
+    draws: u64,
 }
 
 impl<K: Key> OnEdge<K> {
@@ -87,7 +92,8 @@ impl<K: Key> OnEdge<K> {
     pub(super) fn new(common: Arc<Common>, first_epoch: u64, plan: Plan) -> Self {
         let slots = Slots::new(first_epoch, common.setup.window_epochs.into(), plan);
         let (words, counted) = ([0; BURST], Entered::default());
-        Self { common, slots, left: 0, words, shared: false, counted, counted_in: 0 }
+        let (shared, counted_in, draws) = (false, 0, 0);
+        Self { common, slots, left: 0, words, shared, counted, counted_in, draws }
     }
 
     /// Notes in the window what has been done with packets since this was last called. What became
@@ -140,14 +146,15 @@ impl<K: Key> OnEdge<K> {
         watched
     }
 
-    /// Those of the packets that carry stacks in this epoch.
+    /// Those of these packets that are drawn, each on its own, be others like it or not.
     #[inline]
-    fn drawn(&self, flows: &Flows<K>) -> u32 {
+    fn drawn(&mut self, flows: &Flows<K>, of: u32) -> u32 {
         let Common { setup, family, clock, .. } = &*self.common;
         if setup.share == u32::MAX {
-            return u32::MAX;
+            return of;
         }
-        let seed = grade::window_seed(clock.epoch_at(flows.polled_ns())) ^ SHARE_SALT;
+        let epoch = clock.epoch_at(flows.polled_ns());
+        let seed = u64::from(grade::window_seed(epoch)) ^ SHARE_SALT;
         let mut computed = HashColumns::default();
         let hashes = match flows.hashes().filter(|_| self.shared) {
             Some(hashes) => hashes,
@@ -156,8 +163,49 @@ impl<K: Key> OnEdge<K> {
                 &computed
             }
         };
-        let carries = |at: &usize| setup.carries(grade::word(&hashes.of(*at), seed));
-        (0..flows.len()).filter(carries).fold(0, |all, at| all | 1 << at)
+        let first = self.draws;
+        self.draws += flows.len() as u64;
+        let carries = |&at: &usize| {
+            let digest = flows.digests().get(at).copied().unwrap_or(0);
+            let packet = (digest, first + at as u64);
+            setup.carries(packet_word(flow_word(&hashes.of(at)), seed, packet))
+        };
+        ones(of).filter(carries).fold(0, |all, at| all | 1 << at)
+    }
+
+    /// Chooses among packets that enter those that get stacks, and counts why others go without.
+    #[inline]
+    fn choose(&mut self, flows: &mut Flows<K>, counters: &mut Counters) {
+        let every = all(flows.len());
+        let watched = self.watched(flows);
+        // Where each packet is to carry one, that it can't is seen when it departs.
+        let mut placed = watched;
+        if self.common.setup.share != u32::MAX {
+            let has_place = |&at: &usize| TCP_AND_UDP.contains(&flows.keys()[at].protocol());
+            placed = ones(watched).filter(has_place).fold(0, |all, at| all | 1 << at);
+        }
+        let drawn = self.drawn(flows, placed);
+        flows.set_source(drawn);
+        let placeless = watched & !placed;
+        let reasons = [
+            (every & !watched, NotCarried::Watch),
+            (placeless, NotCarried::Protocol),
+            (placed & !drawn, NotCarried::Share),
+        ];
+        for (packets, why) in reasons {
+            counters.int.not_carried[why as usize] += u64::from(packets.count_ones());
+        }
+        if let Some(record) = self.slots.ingress() {
+            record.group.entered.placeless += u64::from(placeless.count_ones());
+        }
+    }
+
+    /// Notes packets that enter while nothing is put into any.
+    #[inline]
+    fn note_idle(&mut self, packets: u64) {
+        if let Some(record) = self.slots.ingress() {
+            record.group.entered.idle += packets;
+        }
     }
 }
 
@@ -182,6 +230,10 @@ impl<K: Key> LcoreSystem<K> for OnEdge<K> {
         true
     }
 
+    fn wants_digests(&self) -> bool {
+        self.common.setup.share != u32::MAX
+    }
+
     fn wants_stacks(&self) -> bool {
         true
     }
@@ -201,19 +253,14 @@ impl<K: Key> LcoreSystem<K> for OnEdge<K> {
     #[inline]
     fn enter(&mut self, flows: &mut Flows<K>, counters: &mut Counters) {
         self.left &= !Self::positions(flows);
-        if flows.are_local() || !self.is_source() {
+        if flows.are_local() {
             return;
         }
+        if !self.is_source() {
+            return self.note_idle(flows.len() as u64);
+        }
         self.note_entered(counters);
-        let watched = self.watched(flows);
-        let drawn = self.drawn(flows) & watched;
-        flows.set_source(drawn);
-        for _ in ones(all(flows.len()) & !watched) {
-            counters.int.go_without(NotCarried::Watch);
-        }
-        for _ in ones(watched & !drawn) {
-            counters.int.go_without(NotCarried::Share);
-        }
+        self.choose(flows, counters);
     }
 
     #[inline]
@@ -282,6 +329,7 @@ impl<K: Key> LcoreSystem<K> for OnEdge<K> {
 
     /// Packets of a run have no headers: none has a stack.
     fn enter_run(&mut self, _key: &K, packets: u32, _counters: &mut Counters) -> Run {
+        self.note_idle(packets.into());
         Run::unencoded(packets)
     }
 

@@ -2,6 +2,7 @@
 //! against what the test itself counted.
 
 mod check;
+mod share;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use calumma_plane::Record;
 use calumma_plane::int::{Hop, Stack};
 use calumma_sketch::sketchint::Shape;
 use calumma_sketch::{FlowKey, HashFamily, HashKey};
-use calumma_sketchint::frames::Layout;
+use calumma_sketchint::frames::{Entered, Layout};
 use calumma_sketchint::plane::{Leaving, SinkSetup, SinkWindow};
 use calumma_sketchint_analysis::report::{Change, FlowReport, Found, Packets, PathReport};
 use calumma_sketchint_analysis::{Delivered, FlowInWindow, Limits, TABLES, Windows};
@@ -158,16 +159,22 @@ struct Network {
     lcores: usize,
     window: u64,
     late: u64,
+    /// What became of packets that entered, all at e2.
+    entered: Option<Entered>,
 }
 
 impl Network {
     fn new(layout: Layout, lcores: usize) -> Self {
+        Self::with_share(layout, lcores, 1.0)
+    }
+
+    fn with_share(layout: Layout, lcores: usize, share: f64) -> Self {
         let key = HashKey::from_bytes([9; 32]);
         let names = (1..).zip(NAMES).map(|(id, name)| (id, name.to_owned()));
-        let limits = Limits { flows: 10_000, ..Limits::default() };
+        let limits = Limits { flows: 10_000, share, ..Limits::default() };
         let windows = Windows::new(layout, limits, HashKeys::new(key), names.collect());
         let (family, hash_key) = (HashFamily::new(&key), key.id());
-        Self { windows, layout, family, hash_key, lcores, window: 1000, late: 0 }
+        Self { windows, layout, family, hash_key, lcores, window: 1000, late: 0, entered: None }
     }
 
     fn sink(&self, own: u32, packets: &[Packet]) -> Side {
@@ -217,10 +224,19 @@ impl Network {
     fn report(&mut self, packets: [&[Packet]; 2]) -> SystemReport<Found> {
         let deliver = |name: &str, id: u32, packets: &[Packet]| {
             let node = Node { name: name.to_owned(), role: Role::Edge, id: id as u16 };
-            let side = self.windows.decode(&node, &self.sink(id, packets)).unwrap();
+            let sink = self.sink(id, packets);
+            let side = self.windows.decode(&node, &sink).unwrap();
+            let mut sides = vec![(SideKind::Egress, Some(side))];
+            if let Some(entered) = self.entered {
+                let entered = if id == 2 { entered } else { Entered::default() };
+                let (side, body) = (SideKind::Ingress, entered.encode());
+                let source = Side { side, body, packets: 0, ..sink };
+                let source = self.windows.decode(&node, &source).unwrap();
+                sides.push((SideKind::Ingress, Some(source)));
+            }
             Delivery {
                 node: Arc::new(node),
-                sides: vec![(SideKind::Egress, Some(side))],
+                sides,
                 end: NodeEnd { late_packets: Some(self.late), ..NodeEnd::default() },
             }
         };
@@ -428,7 +444,7 @@ fn windows_of_another_node_key_or_size_are_refused() {
     keyed.body[1] ^= 1;
     says(&keyed, "hashed by another key");
     says(&Side { side: SideKind::Transit, ..side() }, "where none are expected");
-    says(&Side { side: SideKind::Ingress, ..side() }, "byte 8 of what a source did");
+    says(&Side { side: SideKind::Ingress, ..side() }, "byte 24 of what a source did");
     let mut cut = side();
     says(&Side { body: Vec::new(), ..side() }, "byte 0 of a window of sketchint");
     cut.body.truncate(90);
