@@ -57,6 +57,9 @@ pub struct LinkQuality {
     /// Megabits a second that the kernel's token bucket lets through in either direction, with a
     /// queue of two seconds before it; 0: no such queue. In live fabrics only.
     pub tbf_mbit: f64,
+    /// The least time to live of packets that it carries: what comes with less is lost, as by a
+    /// router that checks it (RFC 5082). 0 and 1 are the same. In simulated networks only.
+    pub min_ttl: u8,
     /// Whether routes avoid the link.
     pub down: bool,
 }
@@ -78,6 +81,7 @@ impl Default for LinkQuality {
             late: 0.0,
             late_ms: [50.0, 2000.0],
             tbf_mbit: 0.0,
+            min_ttl: 0,
             down: false,
         }
     }

@@ -58,6 +58,12 @@ impl<K: Key> StrayTable<K> {
         }
     }
 
+    /// The same, but counts nothing where there is no room, and says whether there was.
+    #[cold]
+    pub fn keep(&mut self, key: &K, hierarchy: Hierarchy, epochs_back: u8, packets: u32) -> bool {
+        self.put((*key, hierarchy, epochs_back), packets)
+    }
+
     /// Counts packets in the entry of this name; false where there is no room for it.
     fn put(&mut self, name: Name<K>, packets: u32) -> bool {
         let mask = self.entries.len() - 1;

@@ -58,7 +58,7 @@ use crate::scenario::{EdgeForwarding, LiveCarrier, Network, Program, Scenario, S
 use crate::simulate::{Entered, Outcome};
 use crate::system::{self, SYSTEMS, System, Systems};
 use crate::topology::{LinkQuality, Routes, Topology};
-use crate::workload::{Flow, FlowSet, Traffic};
+use crate::workload::{self, Flow, FlowSet, Traffic};
 
 const CONTROLLER_PORT: u16 = 7620;
 const HTTP_PORT: u16 = 7621;
@@ -442,6 +442,11 @@ impl Network for Live {
         ensure!(
             kinds.iter().all(|kind| kind.chosen.is_none()),
             "chosen: hosts of a live fabric have addresses of their own"
+        );
+        ensure!(
+            kinds.iter().flat_map(|kind| &kind.ttl).all(|&ttl| ttl >= workload::LEAST_TTL),
+            "ttl: at least {} in a live fabric",
+            workload::LEAST_TTL
         );
         ensure!(
             !self.wires_are_watched || kinds.iter().all(|kind| kind.local_share == Some(0.0)),

@@ -44,6 +44,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Checks that packets get over a slow link so soon that the log of what is lost behind it tells
 /// the epoch that they entered in: a way of four such links takes no longer than an epoch.
 pub(super) fn check(quality: &LinkQuality, clock: EpochClock) -> Result<()> {
+    ensure!(quality.min_ttl == 0, "min_ttl: only simulated routers check it");
     if !is_slow(quality) {
         return Ok(());
     }

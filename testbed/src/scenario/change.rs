@@ -103,6 +103,7 @@ struct LinkChange {
     late: Option<f64>,
     late_ms: Option<[f64; 2]>,
     tbf_mbit: Option<f64>,
+    min_ttl: Option<u8>,
     down: Option<bool>,
 }
 
@@ -124,6 +125,7 @@ impl LinkChange {
             late: self.late.unwrap_or(quality.late),
             late_ms: self.late_ms.unwrap_or(quality.late_ms),
             tbf_mbit: self.tbf_mbit.unwrap_or(quality.tbf_mbit),
+            min_ttl: self.min_ttl.unwrap_or(quality.min_ttl),
             down: self.down.unwrap_or(quality.down),
         };
         quality.check()

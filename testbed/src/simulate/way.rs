@@ -124,8 +124,16 @@ impl Load {
         }
     }
 
-    /// A link loses packets by chance.
+    /// All of the packets are lost on the segment that they are about to pass.
+    fn lose_all(&mut self, truths: &mut Truths) {
+        self.lose(truths, self.left.split(|_| true));
+    }
+
+    /// A link loses packets by chance, or for their time to live.
     fn lose_on_link(&mut self, truths: &mut Truths, link: usize, quality: &LinkQuality) {
+        if self.ttl < quality.min_ttl {
+            self.lose_all(truths);
+        }
         let (fate, loss) = (self.fate, quality.loss);
         if loss > 0.0 {
             let lost = |number| fate.draw(Chance::Loss, link, number).share() < loss;
@@ -133,8 +141,12 @@ impl Load {
         }
     }
 
-    /// The flow loses packets, where this is the segment on which it does.
+    /// The flow loses packets, where this is the segment on which it does, and all of them where it
+    /// is a switch on whose way to the next one their time to live ends.
     fn lose_victims(&mut self, truths: &mut Truths) {
+        if self.ttl <= 1 && self.at.is_multiple_of(2) && !self.has_arrived() {
+            self.lose_all(truths);
+        }
         let fate = self.fate;
         if fate.is_victim() && self.victims_at == self.at {
             self.lose(truths, self.left.part(|numbers| fate.lost_of(numbers)));

@@ -8,7 +8,7 @@ use calumma_sketch::WideKey;
 
 use super::fate::Chance;
 use super::{Draw, Fate, Frame, Traffic, chosen_pair, frame, set_ttl};
-use crate::topology::{Routes, Topology, Way};
+use crate::topology::{Hop, Routes, Topology, Way};
 
 /// Protocol numbers.
 const ICMP: u8 = 1;
@@ -128,8 +128,8 @@ impl Flow {
         }
     }
 
-    /// Whether packet `number` of `epoch` is lost, be it by the flow, by a link of `topology` or
-    /// since no way leads to where it goes.
+    /// Whether packet `number` of `epoch` is lost, be it by the flow, by a link of `topology`, for
+    /// its time to live or since no way leads to where it goes.
     pub fn loses(&self, topology: &Topology, epoch: u64, number: u32) -> bool {
         let fate = self.fate(epoch);
         let lost_by = |link: usize| {
@@ -137,6 +137,14 @@ impl Flow {
             fate.draw(Chance::Loss, link, number).share() < loss
         };
         let Some(way) = &self.way else { return true };
+        let links = way.hops().iter().zip(1_usize..);
+        let ends = |(hop, switches): (&Hop, usize)| {
+            let left = usize::from(self.ttl).saturating_sub(switches);
+            left < usize::from(topology.links()[hop.link].quality.min_ttl.max(1))
+        };
+        if links.into_iter().any(ends) {
+            return true;
+        }
         fate.is_lost(number) || way.hops().iter().any(|hop| lost_by(hop.link))
     }
 

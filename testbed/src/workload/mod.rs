@@ -13,7 +13,7 @@ mod frame;
 pub mod pcap;
 mod sizes;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use calumma_sketch::KeyKind;
 use serde::Deserialize;
 
@@ -24,8 +24,8 @@ pub use self::flows::{Flow, FlowSet, host_address, host_address6};
 pub use self::frame::{Frame, frame, set_dscp, set_ttl, translate};
 pub use self::sizes::Sizes;
 
-/// The smallest time to live that hosts send with: it takes packets through any network.
-const LEAST_TTL: u8 = 32;
+/// The smallest time to live that takes packets through any network.
+pub(crate) const LEAST_TTL: u8 = 32;
 
 /// One kind of traffic. Every one of its flows sends all its packets in every epoch.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -119,9 +119,7 @@ impl Traffic {
             "inside: such packets are neither lost nor chosen"
         );
         ensure!(!self.ttl.is_empty(), "ttl = []: at least one");
-        if let Some(ttl) = self.ttl.iter().find(|&&ttl| ttl < LEAST_TTL) {
-            bail!("ttl = {ttl}: at least {LEAST_TTL}, which takes packets everywhere");
-        }
+        ensure!(!self.ttl.contains(&0), "ttl = 0: hosts send with 1 to 255");
         ensure!(self.flows <= 10_000_000, "flows = {}: at most 10,000,000", self.flows);
         Ok(())
     }

@@ -69,6 +69,7 @@ scenarios! {
     overtaking
     random_loss
     scan
+    short_ttl
     slow_spine
     sparse
     strangers

@@ -84,21 +84,65 @@ fn a_later_fragment_is_of_a_flow_without_ports() {
     assert_eq!(read(&later), Some((without_ports, mark())));
 }
 
+/// An IPv4 header of 20 bytes in front of `len` bytes, between two routers.
+fn outer(protocol: u8, len: usize) -> Vec<u8> {
+    let key = WideKey::v4([192, 0, 2, 1].into(), [192, 0, 2, 2].into(), 0, 0, 0);
+    let mut bytes = frame(&key, 60)[ETHERNET..ETHERNET + 20].to_vec();
+    bytes[2..4].copy_from_slice(&(20 + len as u16).to_be_bytes());
+    bytes[9] = protocol;
+    bytes
+}
+
+/// A tunnel or a label stack between two routers: what the first puts in front of a packet, the
+/// way in between does what it likes with it, and the second takes off again.
+#[test]
+fn what_is_put_in_front_and_taken_off_again_is_the_flow_that_entered() {
+    let inner = marked()[ETHERNET..].to_vec();
+    let udp_to = |port: u16, len: usize| {
+        let [high, low] = port.to_be_bytes();
+        let [long, short] = (8 + len as u16).to_be_bytes();
+        vec![0xC0, 0, high, low, long, short, 0, 0]
+    };
+    let vxlan = [&[8, 0, 0, 0, 0, 0, 42, 0][..], &marked()].concat();
+    let gre = [&[0, 0, 8, 0][..], &inner].concat();
+    let mpls = [&[0, 1, 0x00, 64, 0, 2, 0x01, 64][..], &inner].concat();
+    // Each with the number of bytes up to the packet's IP header.
+    let tunnels = [
+        ("MPLS", [0x88, 0x47], mpls, 8),
+        ("GRE", [8, 0], [outer(47, gre.len()), gre].concat(), 24),
+        (
+            "VXLAN",
+            [8, 0],
+            [outer(17, 8 + vxlan.len()), udp_to(4789, vxlan.len()), vxlan].concat(),
+            20 + 8 + 8 + ETHERNET,
+        ),
+    ];
+    for (name, ether_type, mut packet, len) in tunnels {
+        let mut on_the_way = [&marked()[..12], &ether_type, &packet].concat();
+        let seen = read(&on_the_way).map(|(key, _)| key);
+        assert_ne!(seen, Some(key()), "{name}: the flow is not to be seen inside");
+        // Re-marked and marked for congestion, with a lower TTL: outside, all of it.
+        if packet[0] >> 4 == 4 {
+            (on_the_way[ETHERNET + 1], on_the_way[ETHERNET + 8]) = (0x03, 7);
+        }
+        packet = on_the_way[ETHERNET + len..].to_vec();
+        // The second router counts as a hop, and its copy of a congestion mark is no mark's bit.
+        (packet[1], packet[8]) = (packet[1] | 3, packet[8] - 1);
+        let left = [&[0xEE; 12][..], &[8, 0], &packet].concat();
+        assert_eq!(read(&left), Some((key(), mark())), "{name}");
+        // A router that copies the outer DSCP into the packet (RFC 2983, uniform) rewrites it.
+        let mut uniform = left.clone();
+        uniform[ETHERNET + 1] = 0x03;
+        assert_eq!(read(&uniform), Some((key(), Mark::from_bits(0))), "{name}");
+    }
+}
+
 #[test]
 fn what_is_put_in_front_and_not_taken_off_again_is_another_packet() {
     let mpls = put_on(&marked(), [0x88, 0x47], &[0, 1, 0x01, 64]);
     assert_eq!(read(&mpls), None, "not measured: a loss at this edge");
-    let ip = |protocol: u8, len: u16| {
-        let mut bytes =
-            frame(&WideKey::v4([192, 0, 2, 1].into(), [192, 0, 2, 2].into(), 0, 0, 0), 60)
-                [ETHERNET..ETHERNET + 20]
-                .to_vec();
-        bytes[2..4].copy_from_slice(&len.to_be_bytes());
-        bytes[9] = protocol;
-        bytes
-    };
     let inner = &marked()[ETHERNET..];
-    let outer = [ip(47, 24 + inner.len() as u16), vec![0, 0, 8, 0]].concat();
+    let outer = [outer(47, 4 + inner.len()), vec![0, 0, 8, 0]].concat();
     let gre = [&marked()[..ETHERNET], &outer, inner].concat();
     let outside = WideKey::v4([192, 0, 2, 1].into(), [192, 0, 2, 2].into(), 0, 0, 47);
     let unmarked = Mark::from_bits(0);

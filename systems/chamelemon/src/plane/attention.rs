@@ -156,6 +156,11 @@ impl Attention {
         Ok(())
     }
 
+    /// Whether every packet is put into an encoder, so that none carries hierarchy 0.
+    pub fn encodes_all(&self) -> bool {
+        self.sample_rate == SampleRate::ALL
+    }
+
     /// The hierarchy of a packet whose flow has reached `size` packets (`u32::MAX` where the
     /// classifier overflowed).
     #[inline]

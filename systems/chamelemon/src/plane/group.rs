@@ -207,7 +207,7 @@ pub struct EgressGroup<K: Key = FlowKey> {
     balance: Balance,
     attention: Attention,
     foreign_packets: u64,
-    /// Packets that no bucket holds.
+    /// Packets that no bucket holds, as far as those of hierarchy 0 have found room.
     strays: StrayTable<K>,
     /// Packets without a mark, which came while the epoch was the current one.
     unmarked: StrayTable<K>,
@@ -236,12 +236,17 @@ impl<K: Key> EgressGroup<K> {
     }
 
     /// Records one packet leaving the network under the hierarchy it carries. Gives false where
-    /// that hierarchy has no buckets in this epoch, which no packet of this deployment carries.
+    /// no packet of this deployment carries that in this epoch: it has no buckets, or is 0 where
+    /// all packets are encoded.
     #[inline]
     pub fn record(&mut self, key: &K, hashes: &Hashes, hierarchy: Hierarchy) -> bool {
         self.balance.count(hierarchy);
         if hierarchy == Hierarchy::NonSampledLl {
-            return true;
+            let is_foreign = self.attention.encodes_all();
+            if is_foreign {
+                self.strays.keep(key, hierarchy, 0, 1);
+            }
+            return !is_foreign;
         }
         let part = &self.parts[usize::from(hierarchy.bits())];
         if part.is_empty() {
@@ -254,7 +259,7 @@ impl<K: Key> EgressGroup<K> {
     }
 
     /// Records a burst of at most [`BURST`](calumma_sketch::BURST) packets under the hierarchies
-    /// they carry, and gives the number of those whose hierarchy has no buckets in this epoch.
+    /// they carry, and gives the number of those for which [`record`](Self::record) gives false.
     /// One cache line a packet in each array of buckets; about 21 cycles a packet in the
     /// default layout with AVX-512, as measured for [`IngressGroup::record_burst`]: 11 to hash, 10
     /// for three buckets. Ingress does the same and in 8 more counts in the classifier. To be
@@ -287,13 +292,18 @@ impl<K: Key> EgressGroup<K> {
         if few_runs(keys) {
             return family.engine().run(LeaveRuns { group: self, family, keys, hierarchies });
         }
+        let before = self.balance.of(Hierarchy::NonSampledLl);
         let leave = Leave { group: &mut *self, family, keys, hashes, hierarchies };
-        let foreign = family.engine().run(leave);
-        if foreign > 0 {
-            self.foreign_packets += u64::from(foreign);
+        let without_buckets = family.engine().run(leave);
+        let unencoded = match self.attention.encodes_all() {
+            true => (self.balance.of(Hierarchy::NonSampledLl) - before) as u32,
+            false => 0,
+        };
+        if without_buckets + unencoded > 0 {
+            self.foreign_packets += u64::from(without_buckets);
             self.keep_foreign(keys, hierarchies);
         }
-        foreign
+        without_buckets + unencoded
     }
 
     /// Keeps the packets of a burst that no bucket holds.
@@ -301,8 +311,12 @@ impl<K: Key> EgressGroup<K> {
     fn keep_foreign(&mut self, keys: &[K], hierarchies: &[Hierarchy]) {
         for (key, &hierarchy) in keys.iter().zip(hierarchies) {
             let part = &self.parts[usize::from(hierarchy.bits())];
-            if hierarchy != Hierarchy::NonSampledLl && part.is_empty() {
-                self.strays.add(key, hierarchy, 0, 1);
+            if hierarchy != Hierarchy::NonSampledLl {
+                if part.is_empty() {
+                    self.strays.add(key, hierarchy, 0, 1);
+                }
+            } else if self.attention.encodes_all() {
+                self.strays.keep(key, hierarchy, 0, 1);
             }
         }
     }
@@ -318,7 +332,11 @@ impl<K: Key> EgressGroup<K> {
         self.balance
     }
 
-    /// Packets that no bucket holds, by flow.
+    /// Packets that no bucket holds, by flow: those whose hierarchy has none in this epoch, and,
+    /// where all packets are encoded, those of hierarchy 0. Of the latter only [`balance`] counts
+    /// what has found no room.
+    ///
+    /// [`balance`]: Self::balance
     pub fn strays(&self) -> Strays<K> {
         self.strays.strays()
     }
@@ -328,7 +346,7 @@ impl<K: Key> EgressGroup<K> {
         self.unmarked.strays()
     }
 
-    /// Packets that carried a hierarchy which has no buckets in this epoch.
+    /// Packets that carried a hierarchy other than 0 which has no buckets in this epoch.
     pub fn foreign_packets(&self) -> u64 {
         self.foreign_packets
     }

@@ -1,47 +1,64 @@
 //! Packets that came when no epoch with their timestamp bit was open, or whose marks say that they
 //! are of an older one.
 
-use calumma_plane::{Hierarchy, Record, Run, StrayTable, UNDATED};
+use calumma_plane::{Hierarchy, MOST_STRAYS, Record, Run, StrayTable, UNDATED};
 use calumma_sketch::{FlowKey, Key};
 
 use super::layout::Layout;
 use crate::frames::Late;
 
-/// Late packets of one epoch by flow, and those of hierarchy 0 as a number.
+/// Late packets of one epoch by flow, and those of hierarchy 0 as a number. Where all packets are
+/// encoded none of this deployment carries that, and its strangers are kept by flow as well.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LatePackets<K: Key = FlowKey> {
     strays: StrayTable<K>,
     unencoded: u64,
+    /// Of hierarchy 0, where none carries it.
+    strangers: StrayTable<K>,
 }
 
 impl<K: Key> LatePackets<K> {
     /// None yet, and room for as many flows as switches of `layout` have.
     pub fn new(layout: &Layout) -> Self {
-        Self { strays: StrayTable::new(layout.stray_entries()), unencoded: 0 }
+        let entries = layout.stray_entries();
+        let (strays, strangers) = (StrayTable::new(entries), StrayTable::new(entries));
+        Self { strays, unencoded: 0, strangers }
     }
 
     /// Records a burst under the hierarchies that the packets carry: of the epoch that was open
-    /// last, or [`UNDATED`].
+    /// last, or [`UNDATED`]. `all` is whether all packets are encoded now.
     #[cold]
-    pub(super) fn record_burst(&mut self, keys: &[K], hierarchies: &[Hierarchy], age: u8) {
+    pub(super) fn record_burst(
+        &mut self,
+        keys: &[K],
+        hierarchies: &[Hierarchy],
+        age: u8,
+        all: bool,
+    ) {
         for (key, &hierarchy) in keys.iter().zip(hierarchies) {
-            self.record(key, hierarchy, age, 1);
+            self.record_as(key, hierarchy, age, 1, all);
         }
     }
 
-    /// Records a run of undated packets.
-    pub(super) fn record_run(&mut self, key: &K, run: &Run) {
+    /// Records a run of undated packets; `all` as for a burst.
+    pub(super) fn record_run(&mut self, key: &K, run: &Run, all: bool) {
         for (hierarchy, packets) in run.by_hierarchy() {
-            self.record(key, hierarchy, UNDATED, packets);
+            self.record_as(key, hierarchy, UNDATED, packets, all);
         }
     }
 
     /// Records packets of one flow, which are `epochs_back` epochs older than the epoch.
     pub(super) fn record(&mut self, key: &K, hierarchy: Hierarchy, epochs_back: u8, packets: u32) {
-        if hierarchy == Hierarchy::NonSampledLl {
-            self.unencoded += u64::from(packets);
+        self.record_as(key, hierarchy, epochs_back, packets, false);
+    }
+
+    fn record_as(&mut self, key: &K, hierarchy: Hierarchy, age: u8, packets: u32, all: bool) {
+        if hierarchy != Hierarchy::NonSampledLl {
+            self.strays.add(key, hierarchy, age, packets);
+        } else if all && age == UNDATED {
+            self.strangers.add(key, hierarchy, age, packets);
         } else {
-            self.strays.add(key, hierarchy, epochs_back, packets);
+            self.unencoded += u64::from(packets);
         }
     }
 
@@ -50,7 +67,13 @@ impl<K: Key> LatePackets<K> {
     pub fn late(&self, late_packets: u64) -> Late<K> {
         let mut strays = self.strays.strays();
         strays.beyond += late_packets.saturating_sub(strays.packets());
-        Late { unencoded: self.unencoded, strays }
+        let mut strangers = self.strangers.strays();
+        // What can't be sent is as what found no room: it must not seem to be late.
+        let room = MOST_STRAYS.saturating_sub(strays.entries.len());
+        let sent = strangers.entries.drain(..room.min(strangers.entries.len()));
+        strays.entries.extend(sent);
+        strays.entries.sort();
+        Late { unencoded: self.unencoded + strangers.packets(), strays }
     }
 }
 
@@ -66,10 +89,12 @@ impl<K: Key> Record for LatePackets<K> {
     fn merge(&mut self, other: &Self) {
         self.strays.merge(&other.strays);
         self.unencoded += other.unencoded;
+        self.strangers.merge(&other.strangers);
     }
 
     fn clear(&mut self) {
         self.strays.clear();
         self.unencoded = 0;
+        self.strangers.clear();
     }
 }

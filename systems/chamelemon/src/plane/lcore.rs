@@ -70,9 +70,10 @@ impl<K: Key> LcoreSystem<K> for OnLcore<K> {
             } else {
                 let encoded = |&&hierarchy: &&_| hierarchy != Hierarchy::NonSampledLl;
                 let late = hierarchies.iter().filter(encoded).count() as u64;
+                let all = slots.current().is_some_and(|now| now.group.attention().encodes_all());
                 if let Some(record) = slots.late(bit, late) {
                     let age = if flows.are_dated() { 0 } else { UNDATED };
-                    record.group.record_burst(keys, hierarchies, age);
+                    record.group.record_burst(keys, hierarchies, age, all);
                     record.packets += packets;
                 }
                 counters.egress_late += late;
@@ -121,8 +122,10 @@ impl<K: Key> LcoreSystem<K> for OnLcore<K> {
             counters.egress_foreign += u64::from(foreign);
         } else {
             let unencoded = u64::from(run.of(Hierarchy::NonSampledLl));
+            let now = self.slots.current();
+            let all = now.is_some_and(|now| now.group.attention().encodes_all());
             if let Some(record) = self.slots.late(bit, total - unencoded) {
-                record.group.record_run(key, &run);
+                record.group.record_run(key, &run, all);
                 record.packets += total;
             }
             counters.egress_late += total - unencoded;

@@ -133,8 +133,19 @@ impl Analyser {
         let mut verdict = soundness::judge(&decoded.input);
         verdict.causes.extend(self.conflicts.of(&decoded.input));
         let sizes = decoded.sizes();
-        let strays = EpochStrays::of(&decoded.input);
         let epoch = decoded.epoch();
+        let of_edges: BTreeMap<_, _> =
+            sizes.iter().map(|(edge, sizes)| (edge.clone(), sizes.clone())).collect();
+        let entered = Entered::new(decoded.family(), &of_edges);
+        let family = self.decoder.keys().at(epoch.saturating_sub(1)).family.clone();
+        let before = self.previous.iter().filter(|(_, sizes)| sizes.epoch() + 1 == epoch);
+        let before = before.map(|(edge, sizes)| (edge.clone(), sizes.clone())).collect();
+        let before = Entered::new(&family, &before);
+        let is_stranger = |flow: &Flow| {
+            let was_none = before.edges().next().is_none() || before.of(flow).is_stranger();
+            was_none && entered.of(flow).is_stranger()
+        };
+        let strays = EpochStrays::of(&decoded.input, is_stranger);
         self.strays.retain(|&(past, _)| past < epoch && past + 2 >= epoch);
         let of_past = |by: u64| {
             let found = self.strays.iter().find(|(past, _)| past + by == epoch);
@@ -142,9 +153,6 @@ impl Analyser {
         };
         let doubts = Doubts { now: &strays, before: of_past(1), with_its_bit: of_past(2) };
         let mut explained = Explained::default();
-        let of_edges: BTreeMap<_, _> =
-            sizes.iter().map(|(edge, sizes)| (edge.clone(), sizes.clone())).collect();
-        let entered = Entered::new(decoded.family(), &of_edges);
         let is_sound = verdict.is_sound();
         if is_sound {
             explained = decoded.explained(&entered, &doubts);
@@ -163,16 +171,13 @@ impl Analyser {
         let misplaced = self.amendments.complete(&mut report, &excess, &strays, dated);
         self.evidence.forget(epoch);
         if is_sound && !dated {
-            let family = self.decoder.keys().at(epoch.saturating_sub(1)).family.clone();
-            let before = self.previous.iter().filter(|(_, sizes)| sizes.epoch() + 1 == epoch);
-            let before = before.map(|(edge, sizes)| (edge.clone(), sizes.clone())).collect();
             let shown = Shown {
                 epoch,
                 strays: &strays,
                 misplaced: &misplaced,
                 surplus: &report.surplus,
                 entered: &entered,
-                before: &Entered::new(&family, &before),
+                before: &before,
             };
             if self.evidence.add(&shown) {
                 let is_in_doubt = |flow: &Flow| self.evidence.concerns(flow, &entered, false);

@@ -22,7 +22,8 @@
 //!   lower bound, by as many packets. The same holds for hierarchy 0, which is encoded nowhere:
 //!   packets that leave under it more often than they enter, summed over all edges. Copies of such
 //!   packets are no different from packets whose marks were rewritten. Where all packets are
-//!   encoded none enters, and every one counts.
+//!   encoded none enters, and edges keep them by flow, as misfit or late: all count then but those
+//!   of flows that have not entered, in this epoch or in the one before.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -60,6 +61,8 @@ pub(super) struct Late {
 pub(super) struct EpochStrays {
     /// Whether light losses are sampled in the epoch.
     samples: bool,
+    /// Whether all packets are encoded in it, so that none enters under hierarchy 0.
+    encodes_all: bool,
     /// Late ones whose epoch is not known, by flow; those of hierarchy 0 left out.
     pub(super) late: HashMap<Flow, u64>,
     /// Late ones of this epoch, likewise.
@@ -85,13 +88,15 @@ pub(super) struct EpochStrays {
 }
 
 impl EpochStrays {
-    pub(super) fn of(input: &EpochInput) -> Self {
-        let samples = attention_of(input).partition.ll > 0;
-        let mut strays = Self { samples, ..Self::default() };
+    /// Those of an epoch; `is_stranger` says of a flow that it has not entered of late.
+    pub(super) fn of(input: &EpochInput, is_stranger: impl Fn(&Flow) -> bool) -> Self {
+        let attention = attention_of(input);
+        let (samples, encodes_all) = (attention.partition.ll > 0, attention.encodes_all());
+        let mut strays = Self { samples, encodes_all, ..Self::default() };
         for edge in &input.edges {
             strays.add_edge(edge);
         }
-        strays.add_unencoded(input);
+        strays.add_unencoded(input, is_stranger);
         strays
     }
 
@@ -119,6 +124,10 @@ impl EpochStrays {
         let mut by_kind: Vec<StrayReport> = Vec::new();
         for stray in &strays.entries {
             let (flow, kind) = (Flow::from(&stray.key), kind(stray.epochs_back));
+            if kind == StrayKind::Late && is_unencoded(stray) && !self.encodes_all {
+                // One of many that are not encoded.
+                continue;
+            }
             self.add_stray(flow, kind, stray);
             let at = by_kind.iter().position(|report| report.what == kind);
             let at = at.unwrap_or_else(|| {
@@ -163,7 +172,12 @@ impl EpochStrays {
         match kind {
             StrayKind::Late if stray.epochs_back == UNDATED => {
                 *self.late.entry(flow).or_default() += packets;
-                if stray.hierarchy != Hierarchy::SampledLl || self.samples {
+                let fits = match stray.hierarchy {
+                    Hierarchy::NonSampledLl => false,
+                    Hierarchy::SampledLl => self.samples,
+                    _ => true,
+                };
+                if fits {
                     self.late_and_fit.insert(flow);
                 }
             }
@@ -191,13 +205,24 @@ impl EpochStrays {
         self.late.iter().map(|(&flow, &packets)| (flow, packets)).chain(old)
     }
 
-    /// Adds what left under hierarchy 0 more often than it entered.
-    fn add_unencoded(&mut self, input: &EpochInput) {
+    /// Adds what left under hierarchy 0 more often than it entered; where none enters under it, not
+    /// strangers' packets.
+    fn add_unencoded(&mut self, input: &EpochInput, is_stranger: impl Fn(&Flow) -> bool) {
+        let is_strangers = |flow: &Flow| self.encodes_all && is_stranger(flow);
+        let of_late = |late: &AnyKey<AnyLate>| {
+            either!(late, late => late.unencoded
+                + unencoded(&late.strays, |flow| !is_strangers(flow)))
+        };
         let sides = input.edges.iter().map(|edge| {
             let of = |balance: Balance| balance.of(Hierarchy::NonSampledLl);
             let entered = of(edge.ingress.as_ref()?.balance?);
-            let late = edge.late.as_ref().map_or(0, |late| either!(late, late => late.unencoded));
-            Some((entered, of(edge.egress.as_ref()?.balance?) + late, edge))
+            let egress = edge.egress.as_ref()?;
+            let late = edge.late.as_ref().map_or(0, of_late);
+            let of_strangers = egress
+                .strays
+                .as_ref()
+                .map_or(0, |strays| either!(strays, strays => unencoded(strays, is_strangers)));
+            Some((entered, of(egress.balance?).saturating_sub(of_strangers) + late, edge))
         });
         let Some(sides) = sides.collect::<Option<Vec<_>>>() else { return };
         let entered: u64 = sides.iter().map(|(entered, ..)| entered).sum();
@@ -205,7 +230,7 @@ impl EpochStrays {
         let most = sides.iter().max_by_key(|(_, left, _)| *left);
         let excess = left.saturating_sub(entered);
         let Some(most) = most.filter(|_| excess > 0) else { return };
-        let all = packets_out(most.2);
+        let all = packets_out(most.2).max(most.1);
         self.anybody += excess;
         self.unencoded = excess;
         let what = format_args!(
@@ -215,6 +240,18 @@ impl EpochStrays {
         );
         self.causes.push(Cause::at(&most.2.edge, CauseKind::Mark, what).of_packets(excess));
     }
+}
+
+/// Whether packets carried hierarchy 0.
+fn is_unencoded<K>(stray: &Stray<K>) -> bool {
+    stray.hierarchy == Hierarchy::NonSampledLl
+}
+
+/// Packets of hierarchy 0 in a table, of some flows.
+fn unencoded<K: Key>(strays: &Strays<K>, is_one: impl Fn(&Flow) -> bool) -> u64 {
+    let of_it = strays.entries.iter().filter(|stray| is_unencoded(stray));
+    let of_it = of_it.filter(|stray| is_one(&Flow::from(&stray.key)));
+    of_it.map(|stray| u64::from(stray.packets)).sum()
 }
 
 /// Packets that left at an edge and were recorded.
@@ -253,7 +290,7 @@ fn late_cause(edge: &str, packets: u64) -> Cause {
 /// Whether all packets of a hierarchy without buckets are known by flow, or counted as such.
 pub(super) fn misfits_are_known(edge: &EdgeInput) -> bool {
     let Some(egress) = &edge.egress else { return false };
-    let of = |strays: &AnyKey<AnyStrays>| either!(strays, strays => strays.packets());
+    let of = |strays: &AnyKey<AnyStrays>| either!(strays, strays => strays.packets() - unencoded(strays, |_| true));
     egress.strays.as_ref().is_some_and(|strays| of(strays) >= egress.defects.foreign_packets)
 }
 

@@ -63,6 +63,37 @@ fn a_strangers_packets_cost_no_loss_its_exactness() {
     assert!(report.losses_are_exact());
 }
 
+/// A router's error with ToS 0 reads as hierarchy 0, which nothing carries where all packets are
+/// encoded: it is known by flow, in time or late, and a neighbour's loss stays exact. Where light
+/// losses are sampled, it may be any of the packets that carry it.
+#[test]
+fn a_stranger_of_hierarchy_0_costs_no_epoch_where_all_packets_are_encoded() {
+    let partition = Partition { hh: 128, hl: 64, ll: 64 };
+    let rate = SampleRate::new(0.01).unwrap();
+    let sampled = Attention { t_h: 50, t_l: 2, sample_rate: rate, partition };
+    for (attention, is_exact) in [(healthy(), true), (sampled, false)] {
+        for is_late in [false, true] {
+            let mut world = World::new(attention, 3);
+            let flow = tcp(CLIENT, 40_000, SERVER, 443);
+            let error = FlowKey::new([10, 9, 9, 9].into(), CLIENT.into(), 0, 0, 1).unwrap();
+            match is_late {
+                true => world.leave_late(FIRST, 0, error, Hierarchy::NonSampledLl),
+                false => world.leave(FIRST, 0, error, Hierarchy::NonSampledLl),
+            }
+            for epoch in FIRST..FIRST + 3 {
+                let fates = times(Fate::Arrived, 5).chain(times(Fate::Lost, 3));
+                fates.for_each(|fate| world.send(epoch, [0, 1], flow, fate));
+            }
+            let reports = world.reports();
+            assert_eq!(world.contradicts(&reports), None);
+            let all: Vec<_> = reports.iter().flat_map(lost).collect();
+            assert_eq!(all == [(Flow::from(&flow), 3, false); 3], is_exact, "{all:?}");
+            let is_known = reports[0].strays.iter().any(|of| of.flows[0].flow == (&error).into());
+            assert_eq!(is_known, is_exact);
+        }
+    }
+}
+
 #[test]
 fn copies_of_a_flow_leave_others_losses_exact_and_the_epochs_sum_a_bound() {
     let mut world = World::new(healthy(), 1);

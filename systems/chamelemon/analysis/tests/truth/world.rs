@@ -204,7 +204,17 @@ impl World {
         &mut self.epochs.get_mut(&epoch).expect("an epoch of this network")[edge]
     }
 
-    /// A table of strays as an edge sends it.
+    /// A table of strays as an edge sends it. Packets of hierarchy 0 that find no room are counted
+    /// by hierarchy alone.
+    fn strays(&self, tally: &Tally) -> Strays<FlowKey> {
+        let mut strays = self.table(tally);
+        let unencoded = tally.iter().skip(strays.entries.len());
+        let unencoded = unencoded.filter(|((_, mark, _), _)| *mark == Hierarchy::NonSampledLl);
+        strays.beyond -= unencoded.map(|(_, &packets)| u64::from(packets)).sum::<u64>();
+        strays
+    }
+
+    /// A table of packets by flow.
     fn table(&self, tally: &Tally) -> Strays<FlowKey> {
         let entries = tally.iter().map(|(&(key, hierarchy, epochs_back), &packets)| Stray {
             key,
@@ -254,11 +264,13 @@ impl World {
             let egress = input.egress.as_mut().unwrap();
             egress.defects.foreign_packets = groups.egress.foreign_packets();
             egress.balance = Some(Balance::new(groups.left));
-            egress.strays = Some(FlowKey::any(self.table(&groups.strays)));
+            egress.strays = Some(FlowKey::any(self.strays(&groups.strays)));
             egress.unmarked = Some(FlowKey::any(self.table(&groups.unmarked)));
             input.ingress.as_mut().unwrap().balance = Some(Balance::new(groups.entered));
             let strays = self.table(&groups.late);
-            input.late_packets = Some(strays.packets());
+            let late = groups.late.iter().filter(|((_, mark, _), _)| *mark != Hierarchy::default());
+            let late: u64 = late.map(|(_, &packets)| u64::from(packets)).sum();
+            input.late_packets = Some(late);
             input.late = Some(FlowKey::any(Late { unencoded: 0, strays }));
             input
         });

@@ -55,11 +55,18 @@ impl<K: Key> IngressGroup<K> {
 
 impl<K: Key> EgressGroup<K> {
     /// Records a run leaving the network, as [`record`](Self::record) would packet by packet, and
-    /// gives how many of its packets carry a hierarchy that has no buckets in this epoch.
+    /// gives for how many of its packets that gives false.
     #[inline(always)]
     pub fn record_run(&mut self, key: &K, hashes: &Hashes, run: &Run) -> u32 {
         let mut foreign = 0;
         self.balance.count_run(run);
+        let unencoded = match self.attention.encodes_all() {
+            true => run.of(Hierarchy::NonSampledLl),
+            false => 0,
+        };
+        if unencoded > 0 {
+            self.strays.keep(key, Hierarchy::NonSampledLl, 0, unencoded);
+        }
         for (part, (hierarchy, packets)) in self.parts.iter().zip(run.by_hierarchy()).skip(1) {
             if packets > 0 && part.is_empty() {
                 foreign += packets;
@@ -69,7 +76,7 @@ impl<K: Key> EgressGroup<K> {
             }
         }
         self.foreign_packets += u64::from(foreign);
-        foreign
+        foreign + unencoded
     }
 }
 
@@ -196,7 +203,31 @@ mod tests {
         let key = FlowKey::from_words(1, 2, 3, 17);
         let hashes = family.hash(&key);
         let mut egress = EgressGroup::new(&layout, Attention::healthy(&layout, 512)).unwrap();
-        assert_eq!(egress.record_run(&key, &hashes, &Run::new([4, 3, 2, 1])), 3);
-        assert_eq!(egress.downstream().packets(), 3);
+        assert_eq!(egress.record_run(&key, &hashes, &Run::new([4, 3, 2, 1])), 7);
+        assert_eq!((egress.foreign_packets(), egress.downstream().packets()), (3, 3));
+    }
+
+    /// A stranger that reads as hierarchy 0 is known by flow where no packet carries that, whatever
+    /// the burst it comes in. Where packets carry it, one is as good as the other.
+    #[test]
+    fn hierarchy_0_is_kept_by_flow_where_all_packets_are_encoded() {
+        let layout = Layout::default();
+        let family = HashFamily::new(&HashKey::from_bytes([3; 32]));
+        let keys = |flows: u32| (0..32).map(move |at| FlowKey::from_words(at % flows, 2, 3, 17));
+        let healthy = Attention::healthy(&layout, 512);
+        let sampled = Attention { sample_rate: SampleRate::new(0.5).unwrap(), ..healthy };
+        for (attention, all) in [(healthy, true), (sampled, false)] {
+            // A burst of many flows, and one of a single run.
+            for flows in [16, 1] {
+                let keys: Vec<_> = keys(flows).collect();
+                let mut hierarchies = [Hierarchy::HlCandidate; 32];
+                hierarchies[7] = Hierarchy::NonSampledLl;
+                let mut egress = EgressGroup::new(&layout, attention).unwrap();
+                let foreign = egress.record_burst(&family, &keys, &hierarchies);
+                let kept: Vec<_> = egress.strays().entries.iter().map(|of| of.key).collect();
+                assert_eq!((foreign, kept), (all.into(), vec![keys[7]; all.into()]));
+                assert!(egress.foreign_packets() == 0 && egress.strays().beyond == 0);
+            }
+        }
     }
 }
