@@ -16,12 +16,14 @@ use anyhow::{Context, Result, bail, ensure};
 use calumma_chamelemon::frames::{FrameReader, Message};
 use calumma_controller::report::{EpochReport, Timing};
 use calumma_epoch::EpochClock;
+use calumma_trust::{Authority, CONTROLLER, TlsFiles, tls};
 use calumma_wire::{Marking, SwitchKind};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::Serialize;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 
 use crate::network::{HASH_KEY, Keys, Network};
 
@@ -45,6 +47,8 @@ pub struct Load {
     pub epoch_ms: u64,
     /// How long the edges send, in seconds.
     pub seconds: u64,
+    /// Whether edges and controller speak TLS, by certificates of an authority of their own.
+    pub tls: bool,
 }
 
 /// What came of it.
@@ -145,9 +149,10 @@ impl Controller {
         let config = folder.join("controller.toml");
         let names: Vec<String> = (0..load.edges).map(|edge| format!("\"e{edge}\"")).collect();
         let key: String = HASH_KEY.iter().map(|byte| format!("{byte:02x}")).collect();
+        let tls = if load.tls { certify(load, folder)? } else { String::new() };
         let text = format!(
             "edges = [{}]\nhash_key = \"{key}\"\ngrace_ms = 2000\n[epoch]\nlength_ms = {}\n\
-             [attention]\nt_h = {}\n",
+             [attention]\nt_h = {}\n{tls}",
             names.join(", "),
             load.epoch_ms,
             network.attention.t_h
@@ -191,6 +196,14 @@ impl Controller {
     }
 }
 
+/// Makes an authority and everybody's certificate; gives the controller's section.
+fn certify(load: &Load, folder: &Path) -> Result<String> {
+    let mut authority = Authority::init(folder, &[], 1)?;
+    (0..load.edges).try_for_each(|edge| authority.issue(&format!("e{edge}"), 1))?;
+    let TlsFiles { ca, certificate, key, .. } = TlsFiles::of(folder, CONTROLLER);
+    Ok(format!("[tls]\nca = {ca:?}\ncertificate = {certificate:?}\nkey = {key:?}\n"))
+}
+
 /// Runs controller and edges, and gives the CPU time that the controller used while they sent.
 fn drive(load: &Load, network: &Network, frames: Vec<[Vec<u8>; 3]>, folder: &Path) -> Result<f64> {
     let (controller, listen) = Controller::start(load, network, folder)?;
@@ -202,9 +215,10 @@ fn drive(load: &Load, network: &Network, frames: Vec<[Vec<u8>; 3]>, folder: &Pat
             .enumerate()
             .map(|(edge, frames)| {
                 let (listen, ready) = (listen.clone(), ready.clone());
-                tokio::spawn(
-                    async move { Edge::join(edge, &listen).await?.send(frames, ready).await },
-                )
+                let tls = load.tls.then(|| TlsFiles::of(folder, &format!("e{edge}")));
+                tokio::spawn(async move {
+                    Edge::join(edge, &listen, tls).await?.send(frames, ready).await
+                })
             })
             .collect();
         // Time to connect and to have the clocks measured.
@@ -228,15 +242,28 @@ type Ready = tokio::sync::watch::Receiver<Option<std::ops::Range<u64>>>;
 
 /// An edge's end of the connection.
 struct Edge {
-    stream: TcpStream,
+    stream: Box<dyn Stream>,
     reader: FrameReader,
     clock: Arc<EpochClock>,
 }
 
+/// A connection by TLS or without.
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
 impl Edge {
-    async fn join(edge: usize, listen: &str) -> Result<Self> {
-        let mut stream = TcpStream::connect(listen).await.context("connecting")?;
+    async fn join(edge: usize, listen: &str, tls: Option<TlsFiles>) -> Result<Self> {
+        let stream = TcpStream::connect(listen).await.context("connecting")?;
         stream.set_nodelay(true)?;
+        let mut stream: Box<dyn Stream> = match tls {
+            None => Box::new(stream),
+            Some(files) => {
+                let connector = TlsConnector::from(tls::node_client(&files)?);
+                let shaken = connector.connect(tls::controller(), stream).await;
+                Box::new(shaken.context("the handshake")?)
+            }
+        };
         let mut hello = Vec::new();
         Message::Hello {
             edge: format!("e{edge}"),
@@ -247,6 +274,7 @@ impl Edge {
         }
         .encode(&mut hello);
         stream.write_all(&hello).await?;
+        stream.flush().await?;
         let mut reader = FrameReader::new();
         let message = loop {
             if let Some(message) = reader.next(None)? {
@@ -270,7 +298,7 @@ impl Edge {
     /// Sends all epochs, each frame when it is due.
     async fn send(self, frames: [Vec<u8>; 3], mut ready: Ready) -> Result<()> {
         let Self { stream, mut reader, clock } = self;
-        let (mut from, mut to) = stream.into_split();
+        let (mut from, mut to) = tokio::io::split(stream);
         let (answers, mut answer) = tokio::sync::mpsc::unbounded_channel();
         let listening = tokio::spawn(async move {
             let mut bytes = [0; 4096];
@@ -301,6 +329,7 @@ impl Edge {
                     let mut frame = Vec::new();
                     echo.encode(&mut frame);
                     to.write_all(&frame).await?;
+                    to.flush().await?;
                     continue;
                 }
                 changed = ready.changed(), if schedule.is_none() => {
@@ -319,6 +348,7 @@ impl Edge {
             };
             frame[EPOCH_AT..EPOCH_AT + 8].copy_from_slice(&epoch.to_le_bytes());
             to.write_all(frame).await.context("the controller closed the connection")?;
+            to.flush().await?;
             let next = match side {
                 Side::Ingress => (clock.take_time(epoch), epoch, Side::Egress),
                 Side::Egress => (clock.arm_time(epoch + 2), epoch, Side::Seal),

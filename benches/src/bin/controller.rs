@@ -39,6 +39,9 @@ struct Cli {
     /// How long the edges send, in seconds, with --edges
     #[arg(long, default_value_t = 5, requires = "edges")]
     seconds: u64,
+    /// Edges and controller speak TLS, with --edges
+    #[arg(long, requires = "edges")]
+    tls: bool,
 }
 
 /// Flows at each edge where there are many: 100,000 over 64 edges.
@@ -57,9 +60,9 @@ fn main() -> Result<()> {
         })
     };
     if let Some(edges) = cli.edges {
-        let Cli { flows, epoch_ms, seconds, .. } = cli;
+        let Cli { flows, epoch_ms, seconds, tls, .. } = cli;
         let controller = controller()?;
-        let outcome = load::run(&Load { controller, edges, flows, epoch_ms, seconds })?;
+        let outcome = load::run(&Load { controller, edges, flows, epoch_ms, seconds, tls })?;
         println!("{}", serde_json::to_string_pretty(&outcome)?);
         return Ok(());
     }
@@ -89,7 +92,7 @@ fn live(program: &std::path::Path) -> Result<Vec<Figure>> {
         let mut sustained = 0;
         for &edges in steps {
             let controller = program.to_path_buf();
-            let load = Load { controller, edges, flows, epoch_ms, seconds: 3 };
+            let load = Load { controller, edges, flows, epoch_ms, seconds: 3, tls: false };
             let outcome = load::run(&load)?;
             eprintln!("{}", serde_json::to_string(&outcome)?);
             let name = |what: &str| format!("controller.{epoch_ms}ms.{edges}x{flows}.{what}");

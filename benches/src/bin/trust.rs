@@ -5,6 +5,8 @@ use std::io::stdout;
 use std::path::PathBuf;
 
 use anyhow::Result;
+use calumma_benches::load::{self, Load};
+use calumma_benches::measure::Figure;
 use calumma_benches::{cases, controller, measure, workload};
 use calumma_sketch::{HashFamily, HashKey};
 use calumma_testbed::tiny::{self, Sum, Trouble};
@@ -27,7 +29,15 @@ struct Cli {
     /// Networks of each kind
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
     networks: u64,
+    /// Edges of the live controller whose CPU time is compared with TLS and without; 0: none
+    #[arg(long, default_value_t = 128)]
+    edges: usize,
 }
+
+/// Epochs and flows of the live controller, and how often it is run either way.
+const EPOCH_MS: u64 = 50;
+const FLOWS: usize = 1560;
+const LIVE_ROUNDS: usize = 3;
 
 fn main() -> Result<()> {
     let cli = Cli::parse();
@@ -53,9 +63,31 @@ fn main() -> Result<()> {
         figure(&format!("trust.{name}.hidden"), "packets", sum.hidden as f64);
         figure(&format!("trust.{name}.ghosts"), "flows", sum.ghosts as f64);
     }
+    if cli.edges > 0 {
+        figures.extend(tls(cli.edges)?);
+    }
     measure::write_table(&figures, &mut stdout().lock())?;
     if let Some(file) = cli.json {
         measure::write_json(&figures, &file)?;
     }
     Ok(())
+}
+
+/// CPU time of a live controller for each edge and epoch by TLS and without, in turns, and the
+/// ratio of both.
+fn tls(edges: usize) -> Result<Vec<Figure>> {
+    let program = std::env::current_exe()?.with_file_name("calumma-controller");
+    let mut cpu_us = [Vec::new(), Vec::new()];
+    for round in 0..2 * LIVE_ROUNDS {
+        let (controller, tls) = (program.clone(), round % 2 == 1);
+        let load = Load { controller, edges, flows: FLOWS, epoch_ms: EPOCH_MS, seconds: 3, tls };
+        cpu_us[usize::from(tls)].push(load::run(&load)?.cpu_us);
+    }
+    let [plain, secured] = cpu_us;
+    let ratios = plain.iter().zip(&secured).map(|(plain, secured)| secured / plain).collect();
+    Ok(vec![
+        Figure::of("trust.plain.cpu.us".to_owned(), "us/edge", plain),
+        Figure::of("trust.tls.cpu.us".to_owned(), "us/edge", secured),
+        Figure::of("trust.tls.cpu.ratio".to_owned(), "of plain", ratios),
+    ])
 }
