@@ -74,14 +74,11 @@ impl Live {
             plan.effective_epoch = number + plan.effective_epoch.saturating_sub(report.epoch);
         }
         report.epoch = number;
+        let mut disturbed = self.disturbed.packets.clone();
+        self.mutants.iter().for_each(|mutants| mutants.add_to(&mut disturbed));
         let response_ms = report.timing.map_or(0.0, |timing| timing.planned_ms - timing.egress_ms);
         Ok(Some(Outcome {
-            truth: EpochTruth {
-                flows,
-                entered: Some(entered),
-                disturbed: self.disturbed.packets.clone(),
-                ..EpochTruth::default()
-            },
+            truth: EpochTruth { flows, entered: Some(entered), disturbed, ..EpochTruth::default() },
             frame_bytes: None,
             response: Duration::from_secs_f64(response_ms.max(0.0) / 1e3),
             report,

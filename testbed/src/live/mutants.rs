@@ -5,12 +5,14 @@
 //! from hosts are lost in the edge's router, where the [`Witness`](super::witness) sees them
 //! arrive; those from routers, which no edge has seen enter, in hosts.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
+use calumma_edge::parse::{Parsed, parse};
 use calumma_interface::{Interface, Plug};
 use calumma_sketch::WideKey;
 
@@ -26,9 +28,23 @@ pub(super) const ROUTER: &str = "h1";
 /// How often some are sent.
 const TURN: Duration = Duration::from_millis(2);
 
+/// The flow that an edge takes a packet for, and where its IP header begins; none where it measures
+/// no such packet.
+pub(super) fn flow_of(bytes: &[u8]) -> Option<(WideKey, usize)> {
+    match parse(bytes, bytes.len()) {
+        Parsed::Flow { key, ip_offset } => Some((key.into(), ip_offset)),
+        Parsed::Flow6 { key, ip_offset } => Some((WideKey::from_bytes(key), ip_offset)),
+        Parsed::Unmeasured(_) | Parsed::Malformed(_) => None,
+    }
+}
+
+/// Packets by flow.
+type ByFlow = HashMap<WideKey, u64>;
+
 /// Those that are being sent.
 pub(super) struct Mutants {
     stop: Arc<AtomicBool>,
+    from_routers: Arc<Mutex<ByFlow>>,
     thread: JoinHandle<[u64; 2]>,
 }
 
@@ -43,11 +59,21 @@ impl Mutants {
             ends.push([host.within(open(HOST))?, router.within(open(ROUTER))?]);
         }
         let stop = Arc::new(AtomicBool::new(false));
+        let from_routers = Arc::<Mutex<ByFlow>>::default();
         let thread = std::thread::spawn({
-            let stop = stop.clone();
-            move || send(&mut ends, pps, Draw::new(seed).of(u64::MAX - 3), &stop)
+            let (stop, from_routers) = (stop.clone(), from_routers.clone());
+            let draw = Draw::new(seed).of(u64::MAX - 3);
+            move || send(&mut ends, pps, draw, &from_routers, &stop)
         });
-        Ok(Self { stop, thread })
+        Ok(Self { stop, from_routers, thread })
+    }
+
+    /// Adds what routers have sent so far, which no edge has seen enter.
+    pub(super) fn add_to(&self, packets: &mut ByFlow) {
+        let sent = self.from_routers.lock().unwrap_or_else(PoisonError::into_inner);
+        for (&flow, &sent) in &*sent {
+            *packets.entry(flow).or_default() += sent;
+        }
     }
 
     /// Sends no more; gives how many hosts have sent, and how many routers.
@@ -57,7 +83,13 @@ impl Mutants {
     }
 }
 
-fn send(ends: &mut [[Interface; 2]], pps: u32, draw: Draw, stop: &AtomicBool) -> [u64; 2] {
+fn send(
+    ends: &mut [[Interface; 2]],
+    pps: u32,
+    draw: Draw,
+    from_routers: &Mutex<ByFlow>,
+    stop: &AtomicBool,
+) -> [u64; 2] {
     let (begin, mut sent) = (Instant::now(), [0, 0]);
     let mut number = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -65,7 +97,12 @@ fn send(ends: &mut [[Interface; 2]], pps: u32, draw: Draw, stop: &AtomicBool) ->
         while number < due {
             for (edge, ends) in (0..).zip(&mut *ends) {
                 let side = (number & 1) as usize;
-                ends[side].send(&mutant(draw.of(number).of(edge)));
+                let packet = mutant(draw.of(number).of(edge));
+                if let Some((flow, _)) = flow_of(&packet).filter(|_| side == 1) {
+                    let mut sent = from_routers.lock().unwrap_or_else(PoisonError::into_inner);
+                    *sent.entry(flow).or_default() += 1;
+                }
+                ends[side].send(&packet);
                 sent[side] += 1;
             }
             number += 1;

@@ -18,7 +18,7 @@ use calumma_interface::{Interface, Plug};
 use calumma_sketch::WideKey;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::mutants::{NOBODY, ROUTER};
+use super::mutants::{NOBODY, ROUTER, flow_of};
 use super::nflog::{Log, Logged};
 use super::unix_ns;
 use super::wires::Wires;
@@ -154,24 +154,21 @@ impl RouterLog {
         seen: &mut Seen,
         buffer: &mut [u8],
         (clock, carrier): (EpochClock, LiveCarrier),
-        now_ns: u64,
-    ) {
+    ) -> Result<()> {
         let place = Segment::inside(self.router);
         while let Some(bytes) = self.mutants.as_mut().and_then(|of| of.receive(buffer)) {
-            let (key, ip_offset) = match parse(bytes, bytes.len()) {
-                _ if !bytes.starts_with(&NOBODY) => continue,
-                Parsed::Flow { key, ip_offset } => (key.into(), ip_offset),
-                Parsed::Flow6 { key, ip_offset } => (WideKey::from_bytes(key), ip_offset),
-                Parsed::Unmeasured(_) | Parsed::Malformed(_) => continue,
-            };
+            let flow = flow_of(bytes).filter(|_| bytes.starts_with(&NOBODY));
+            let Some((key, ip_offset)) = flow else { continue };
             let Some(mark) = Marked::of(&bytes[ip_offset..], carrier) else { continue };
-            let epoch = mark.epoch_by(clock.epoch_at(now_ns));
+            // Taken behind the packet, whose epoch may have begun since the last one came.
+            let epoch = mark.epoch_by(clock.epoch_at(unix_ns()?));
             let flow = seen.epochs.entry(epoch).or_default().entry(key);
             let flow = flow.or_insert_with(|| FlowTruth::new(key, 0));
             flow.packets += 1;
             flow.lose(&Run::single(mark.hierarchy));
             add(&mut flow.losses, place);
         }
+        Ok(())
     }
 }
 
@@ -192,7 +189,7 @@ fn follow(
         let now_ns = unix_ns()?;
         let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
         for of in &mut *logs {
-            of.watch_mutants(&mut seen, &mut buffer, epochs, now_ns);
+            of.watch_mutants(&mut seen, &mut buffer, epochs)?;
             let mut failed = None;
             of.log.read(&mut buffer, |logged| {
                 let noted = match logged.prefix.as_str() {
