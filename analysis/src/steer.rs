@@ -7,6 +7,8 @@
 
 use std::fmt::Debug;
 
+use crate::Flow;
+
 /// A plan that a node has said it applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
@@ -40,6 +42,17 @@ impl Standing {
     }
 }
 
+/// Flows that another system found worth a look in an epoch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Noticed {
+    /// The epoch.
+    pub epoch: u64,
+    /// Flows that lost packets, those that lost most first.
+    pub victims: Vec<Flow>,
+    /// Heavy hitters of all edges, the largest first.
+    pub heavy_hitters: Vec<Flow>,
+}
+
 /// Says which plans nodes are to have. Called often, and by threads that others wait for: it must
 /// be quick.
 pub trait Steer: Debug + Send {
@@ -53,4 +66,12 @@ pub trait Steer: Debug + Send {
     ///
     /// [`Deployment::nodes`]: crate::Deployment::nodes
     fn plans(&mut self, nodes: &[Standing], now_ns: u64) -> Vec<Option<Vec<u8>>>;
+
+    /// Whether it wants to know of flows that ChameleMon finds.
+    fn wants_noticed(&self) -> bool {
+        false
+    }
+
+    /// Takes in what ChameleMon reports of an epoch.
+    fn notice(&mut self, _noticed: &Noticed) {}
 }

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use calumma_analysis::{Applied, NodeSetup, Standing, Steer};
+use calumma_analysis::{Applied, NodeSetup, Noticed, Standing, Steer};
 use calumma_wire::{Message, Outcome, SystemId};
 
 /// How long an answer is waited for before a plan is sent again, in nanoseconds.
@@ -170,6 +170,16 @@ impl Steering {
             }
         }
         messages
+    }
+
+    /// Whether the system wants to know of flows that ChameleMon finds.
+    pub fn wants_noticed(&self) -> bool {
+        self.steer.wants_noticed()
+    }
+
+    /// Takes in what ChameleMon reports of an epoch.
+    pub fn notice(&mut self, noticed: &Noticed) {
+        self.steer.notice(noticed);
     }
 
     /// How a node stands.

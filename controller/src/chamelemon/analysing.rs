@@ -125,6 +125,7 @@ fn report(
         let line = serde_json::to_string(&*report)?;
         lane.reporting(report.epoch, report.epoch + 1);
         publisher.publish(&*report, &line);
+        hub.notice(&report);
         hub.reported(lane, report.epoch + 1);
         hub.attention_is_known(unix_ns());
         if let Some(sign) = suspicion.of(&report) {

@@ -13,7 +13,7 @@ use calumma_plane::system::{FinishedSide, RouteWatch, SessionContext, System};
 use calumma_plane::worker::{Departure, Path, Policy, Sent, first};
 use calumma_plane::{LcoreMerger, Measurement, Part, Worker};
 use calumma_sketch::sketchint::Cell;
-use calumma_sketch::{Key, KeyKind};
+use calumma_sketch::{Key, KeyKind, WideKey};
 use calumma_sketchint::SketchInt;
 use calumma_sketchint::frames::{Entered, OFFER, Plan, Setup, Step, WatchList, WatchRule, Window};
 use calumma_wire::{Role, Secret, SideKind, SystemSetup};
@@ -46,7 +46,7 @@ fn session(role: Role, node: u16) -> SessionContext {
 
 fn system_setup(setup: &Setup, step: Step) -> SystemSetup {
     let (system, version) = (OFFER.system, OFFER.highest);
-    SystemSetup { system, version, setup: setup.encode(), plan: Plan { step }.encode() }
+    SystemSetup { system, version, setup: setup.encode(), plan: Plan::of(step).encode() }
 }
 
 struct Switch {
@@ -154,7 +154,7 @@ impl Network {
 
     fn reconfigure(&mut self, epoch: u64, step: Step) {
         for switch in &mut self.0 {
-            switch.merger.reconfigure(0, epoch, &Plan { step }.encode()).unwrap();
+            switch.merger.reconfigure(0, epoch, &Plan::of(step).encode()).unwrap();
         }
     }
 }
@@ -301,7 +301,7 @@ fn sources_begin_with_their_window_and_stop_at_once_where_no_controller_is() {
     assert_eq!(carried(&mut network, on + 1), 9);
     let half = network.0[0].merger.system(0).unwrap();
     let plan = half.alone(60_000_000_000).unwrap();
-    assert_eq!(Plan::decode(&plan), Ok(Plan { step: Step::Transits }));
+    assert_eq!(Plan::decode(&plan), Ok(Plan::of(Step::Transits)));
     assert_eq!(carried(&mut network, on + 2), 0, "within the window");
     network.reconfigure(on + WINDOW, Step::Transits);
     assert_eq!(carried(&mut network, on + 3), 0);
@@ -361,6 +361,35 @@ fn packets_that_enter_while_none_get_stacks_are_counted() {
     let second = entered[&(FIRST_EPOCH + WINDOW)];
     let drawn_from = second.inserted + second.not_carried.iter().sum::<u64>();
     assert_eq!((second.idle, drawn_from), (10, 10), "it stopped within the window");
+}
+
+#[test]
+fn flows_that_are_attended_carry_stacks_whatever_the_share() {
+    let only_tcp = WatchRule { proto: Some(6), ..WatchRule::default() };
+    let watch = WatchList::new(&[only_tcp]).unwrap();
+    let mut network = Network::new(Setup { share: 0, watch, ..setup() }, Step::Sources);
+    let key = |flow: u16, proto| {
+        WideKey::v4([10, 1, 0, 2].into(), [10, 2, 0, 2].into(), 5000 + flow, 80, proto)
+    };
+    // One of UDP, which is not on the watch list, two of TCP, and one that nobody sends.
+    let mut attended = [key(3, 17), key(6, 6), key(8, 6), key(77, 6)];
+    attended.sort_unstable();
+    let plan = Plan { attended: attended.into(), ..Plan::of(Step::Sources) };
+    let from = FIRST_EPOCH + WINDOW;
+    network.0[0].merger.reconfigure(0, from, &plan.encode()).unwrap();
+    network.0[0].merger.reconfigure(0, from + WINDOW, &Plan::of(Step::Sources).encode()).unwrap();
+    for epoch in FIRST_EPOCH..FIRST_EPOCH + 3 * WINDOW {
+        let carried = network.send(middle(epoch), &burst(epoch));
+        let is_in = (from..from + WINDOW).contains(&epoch);
+        let expected: Vec<bool> = (0..10).map(|flow| is_in && (flow == 6 || flow == 8)).collect();
+        assert_eq!(carried, expected, "{epoch}");
+    }
+    network.0.iter_mut().for_each(|of| of.advance_to(middle(FIRST_EPOCH + 4 * WINDOW)));
+    let rows = &network.0[2].windows[&from].rows;
+    let with_int: Vec<_> = rows.iter().filter(|row| row.path > 0).collect();
+    assert_eq!(with_int.len(), 2);
+    assert!(with_int.iter().all(|row| row.packets == WINDOW && row.is_exact));
+    assert_eq!(network.0[0].entered[&from].inserted, 2 * WINDOW);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use calumma_analysis::NodeSetup;
+use calumma_analysis::{Flow, NodeSetup, Noticed};
 use calumma_chamelemon::frames::secret;
 use calumma_wire::{Message, Offer, Outcome, Role, SystemId, Welcome};
 use tracing::warn;
@@ -10,6 +10,7 @@ use tracing::warn;
 use super::nodes::Link;
 use super::{Hub, Lanes, lock};
 use crate::chamelemon::{attention::Plan, is_chamelemon};
+use crate::report::EpochReport;
 use crate::server::lane::{Inlet, Lane};
 use crate::server::unix_ns;
 
@@ -200,6 +201,18 @@ impl Hub {
         }
     }
 
+    /// Lets systems know of the flows that ChameleMon reports, where they want to.
+    pub(crate) fn notice(&self, report: &EpochReport) {
+        let mut noticed = None;
+        for lane in self.lanes().iter().filter(|lane| lane.is_on()) {
+            let Some(steering) = &lane.steering else { continue };
+            let mut steering = lock(steering);
+            if steering.wants_noticed() {
+                steering.notice(noticed.get_or_insert_with(|| of_report(report)));
+            }
+        }
+    }
+
     /// Notes what became of a plan of a system other than ChameleMon.
     pub(in crate::server) fn plan_answered(
         &self,
@@ -248,6 +261,17 @@ impl Link {
             let _ = self.messages.try_send(Message::Reported { epoch: unreported - 1 });
         }
     }
+}
+
+/// The flows that a report names, as many as it does.
+fn of_report(report: &EpochReport) -> Noticed {
+    let mut lost: Vec<_> = report.loss.iter().map(|loss| (loss.lost, loss.flow)).collect();
+    lost.sort_by_key(|(lost, _)| std::cmp::Reverse(*lost));
+    let heavy = report.edges.iter().flat_map(|edge| &edge.heavy_hitters);
+    let mut heavy: Vec<_> = heavy.map(|of| (of.size, of.flow)).collect();
+    heavy.sort_by_key(|(size, _)| std::cmp::Reverse(*size));
+    let flows = |of: Vec<(u64, Flow)>| of.into_iter().map(|(_, flow)| flow).collect();
+    Noticed { epoch: report.epoch, victims: flows(lost), heavy_hitters: flows(heavy) }
 }
 
 /// What the node at a position is sent of a system for an epoch, by the plan that it has or is to

@@ -30,7 +30,7 @@ fn setup(instructions: Instructions) -> Setup {
 }
 
 fn asked(setup: &Setup, step: Step) -> SystemSetup {
-    let plan = Plan { step }.encode();
+    let plan = Plan::of(step).encode();
     SystemSetup { system: OFFER.system, version: OFFER.highest, setup: setup.encode(), plan }
 }
 
@@ -100,7 +100,7 @@ fn a_transit_pushes_its_hop_and_follows_the_steps_of_its_network() {
     });
     let clock = controller.clock;
     let epoch = (clock.epoch_at(unix_ns()) + 4).next_multiple_of(WINDOW.into());
-    let plan = Plan { step: Step::Transits };
+    let plan = Plan::of(Step::Transits);
     let (system, bytes) = (OFFER.system, plan.encode());
     controller.send(&Message::Reconfigure { system, effective_epoch: epoch, plan: bytes });
     controller.listen_until("the step is accepted", |it| it.accepted == [epoch]);

@@ -77,13 +77,13 @@ struct Sketching {
 impl Sketching {
     fn new(deployment: &Deployment<'_>) -> Result<Self, String> {
         let parameters = Parameters::of(deployment)?;
-        let Parameters { setup, flows_limit } = parameters;
+        let Parameters { setup, attention, flows_limit } = parameters;
         let share = setup.carried_share();
         let limits = Limits { flows: flows_limit, share, ..Limits::default() };
         let name = |node: &Arc<Node>| (u32::from(node.id), node.name.clone());
         let names = deployment.nodes.iter().map(name).collect();
         let windows = Windows::new(setup.layout, limits, deployment.hash_keys.clone(), names);
-        let lifecycle = Lifecycle::new(&setup, deployment.clock, deployment.nodes);
+        let lifecycle = Lifecycle::new(&setup, attention, deployment.clock, deployment.nodes);
         Ok(Self { parameters, lifecycle, windows })
     }
 }

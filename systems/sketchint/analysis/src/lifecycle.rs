@@ -11,12 +11,14 @@
 //! longer under way. One that is away goes on as it is, and counts so, for as long as a source goes
 //! on without a controller; then no source is left that nobody knows of.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use calumma_analysis::{Applied, Node, Standing, Steer};
+use calumma_analysis::{Applied, Flow, Node, Noticed, Standing, Steer};
 use calumma_epoch::EpochClock;
+use calumma_sketch::WideKey;
 use calumma_sketchint::frames::{Holding, Plan, Setup, Step};
+use calumma_wire::Role;
 
 /// How much longer than it has to a source may go on without a controller: until it notices, and
 /// for what its clock differs.
@@ -24,6 +26,9 @@ const ORPHAN_MARGIN_NS: u64 = 6_000_000_000;
 
 /// Decisions that are remembered, for windows that are reported later.
 const MOST_DECISIONS: usize = 64;
+
+/// Epochs of which the flows that ChameleMon finds are kept.
+const EPOCHS_NOTICED: usize = 20;
 
 /// Where a network stands, shared by who decides and who reports it.
 #[derive(Clone, Debug)]
@@ -45,11 +50,45 @@ struct State {
     decisions: VecDeque<(u64, Step)>,
     /// What it waits for, in words.
     waits_for: Vec<String>,
+    /// Flows that carry stacks whatever the share; `None` where there are to be none.
+    attention: Option<Attention>,
+}
+
+/// Flows that carry stacks whatever the share.
+#[derive(Debug, Default)]
+struct Attention {
+    /// What ChameleMon found in the last epochs, the newest last.
+    noticed: VecDeque<Noticed>,
+    /// The flows of the plan that edges have been sent last.
+    sent: Arc<[WideKey]>,
+}
+
+impl Attention {
+    /// The flows of the last epochs, as many as there is room for: those that lost packets before
+    /// heavy hitters, and those of newer epochs first.
+    fn flows(&self) -> Arc<[WideKey]> {
+        let newest_first = || self.noticed.iter().rev();
+        let victims = newest_first().flat_map(|of| &of.victims);
+        let all = victims.chain(newest_first().flat_map(|of| &of.heavy_hitters));
+        let mut flows = BTreeSet::new();
+        for key in all.filter_map(Flow::key) {
+            if flows.len() == Plan::MOST_ATTENDED {
+                break;
+            }
+            flows.insert(key);
+        }
+        flows.into_iter().collect()
+    }
 }
 
 impl Lifecycle {
     /// That of `nodes`, of which nothing is known yet.
-    pub(crate) fn new(setup: &Setup, clock: EpochClock, nodes: &[Arc<Node>]) -> Self {
+    pub(crate) fn new(
+        setup: &Setup,
+        attention: bool,
+        clock: EpochClock,
+        nodes: &[Arc<Node>],
+    ) -> Self {
         let orphan_ns = u64::from(setup.orphan_seconds) * 1_000_000_000 + ORPHAN_MARGIN_NS;
         Self(Arc::new(Mutex::new(State {
             clock,
@@ -60,6 +99,7 @@ impl Lifecycle {
             at: None,
             decisions: VecDeque::new(),
             waits_for: Vec::new(),
+            attention: attention.then(Attention::default),
         })))
     }
 
@@ -207,6 +247,29 @@ impl State {
         };
         self.waits_for = self.lacking(nodes, wanted, now_ns);
     }
+
+    /// Looks which flows carry stacks whatever the share, once every node applies what it was sent
+    /// last: a plan is never replaced before its window, so that none waits for ever.
+    fn turn_attention(&mut self, nodes: &[Standing], now_ns: u64) {
+        let is_settled = |of: &Standing| {
+            let applied = of.applied.as_ref().is_some_and(|of| self.in_force(of, now_ns));
+            applied && of.unanswered.is_empty() && of.away_since_ns.is_none()
+        };
+        let may_turn = self.at == Some(Step::Sources) && nodes.iter().all(is_settled);
+        let Some(attention) = self.attention.as_mut().filter(|_| may_turn) else { return };
+        let flows = attention.flows();
+        if flows != attention.sent {
+            attention.sent = flows;
+        }
+    }
+
+    /// What the node at a position is to do at a step.
+    fn plan(&self, position: usize, step: Step) -> Plan {
+        let is_source = self.nodes.get(position).is_some_and(|node| node.role == Role::Edge);
+        let attention = self.attention.as_ref().filter(|_| is_source && step == Step::Sources);
+        let attended = attention.map(|attention| attention.sent.clone()).unwrap_or_default();
+        Plan { step, attended }
+    }
 }
 
 impl Steer for Lifecycle {
@@ -219,21 +282,39 @@ impl Steer for Lifecycle {
     fn plans(&mut self, nodes: &[Standing], now_ns: u64) -> Vec<Option<Vec<u8>>> {
         let mut state = self.lock();
         state.decide(nodes, now_ns);
+        state.turn_attention(nodes, now_ns);
         let at = state.at;
-        let plan = |node: &Standing| match at {
-            Some(step) => Some(Plan { step }.encode()),
+        let plan = |(position, node): (usize, &Standing)| match at {
+            Some(step) => Some(state.plan(position, step).encode()),
             // To take stacks out is right whatever others do.
-            None if node.applied.is_none() => Some(Plan { step: Step::Sinks }.encode()),
+            None if node.applied.is_none() => Some(Plan::of(Step::Sinks).encode()),
             None => None,
         };
-        nodes.iter().map(plan).collect()
+        nodes.iter().enumerate().map(plan).collect()
+    }
+
+    fn wants_noticed(&self) -> bool {
+        self.lock().attention.is_some()
+    }
+
+    fn notice(&mut self, noticed: &Noticed) {
+        if let Some(attention) = &mut self.lock().attention {
+            if attention.noticed.len() == EPOCHS_NOTICED {
+                attention.noticed.pop_front();
+            }
+            let some = |flows: &[Flow]| flows.iter().take(Plan::MOST_ATTENDED).copied().collect();
+            attention.noticed.push_back(Noticed {
+                epoch: noticed.epoch,
+                victims: some(&noticed.victims),
+                heavy_hitters: some(&noticed.heavy_hitters),
+            });
+        }
     }
 }
 
-/// The step of a plan that was sent or is held; the least of one that can't be read, which no node
-/// applies.
+/// The step of a plan that was sent or is held.
 fn step_of(of: &Applied) -> Step {
-    Plan::decode(&of.plan).map_or(Step::Off, |plan| plan.step)
+    Step::of_plan(&of.plan)
 }
 
 #[cfg(test)]

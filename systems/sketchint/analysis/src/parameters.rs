@@ -73,6 +73,7 @@ struct Section {
     hops: u8,
     share: f64,
     watch: Vec<Rule>,
+    attention: bool,
     orphan_seconds: u16,
     layout: Kept,
     tower_words: u32,
@@ -96,6 +97,7 @@ impl Default for Section {
             hops: setup.hops,
             share: 1.0,
             watch: Vec::new(),
+            attention: false,
             orphan_seconds: setup.orphan_seconds,
             layout: Kept::Rows,
             tower_words: shape.tower_words,
@@ -116,6 +118,8 @@ impl Default for Section {
 pub(crate) struct Parameters {
     /// What switches measure by.
     pub(crate) setup: Setup,
+    /// Whether the flows that ChameleMon finds carry stacks whatever the share.
+    pub(crate) attention: bool,
     /// The largest flows that a report lists.
     pub(crate) flows_limit: usize,
 }
@@ -156,7 +160,7 @@ impl Parameters {
             watch,
         };
         setup.check().map_err(named)?;
-        Ok(Self { setup, flows_limit: section.flows_limit })
+        Ok(Self { setup, attention: section.attention, flows_limit: section.flows_limit })
     }
 }
 
@@ -199,6 +203,7 @@ mod tests {
         let parameters = of(&Value::Null).unwrap();
         let domain = NonZeroU16::new(77).unwrap();
         assert_eq!(parameters.setup, Setup { domain, ..Setup::default() });
+        assert!(!parameters.attention && of(&json!({ "attention": true })).unwrap().attention);
         let rules = json!([{ "proto": "tcp" }, { "src": "10.1.0.0/16", "sport": 53 }]);
         let watching = of(&json!({ "watch": rules })).unwrap().setup;
         let tcp = WatchRule { proto: Some(6), ..WatchRule::default() };

@@ -162,14 +162,14 @@ impl Reports {
     }
 }
 
-fn config(folder: &Path, listen: &str, flows_limit: u64) -> Config {
+fn config(folder: &Path, listen: &str, flows_limit: u64, more: &str) -> Config {
     let folder = folder.display();
     let text = format!(
         "listen = '{listen}'\nhttp = '127.0.0.1:0'\nedges = ['e1', 'e2']\ntransits = ['s1']\n\
          systems = ['chamelemon', 'sketchint']\nstate_dir = '{folder}/state'\ngrace_ms = 5000\n\
          [epoch]\nlength_ms = {EPOCH_MS}\nflight_guard_us = 60000\n\
          [sketchint]\nwindow_epochs = {WINDOW_EPOCHS}\norphan_seconds = 3600\n\
-         flows_limit = {flows_limit}\n"
+         flows_limit = {flows_limit}\n{more}\n"
     );
     Config::parse_for(IN_CONTROLLER, &text, "a test").unwrap()
 }
@@ -227,7 +227,7 @@ fn every_packet_comes_as_it_was_sent_and_every_path_is_reported() {
     let start = |listen: &str, flows_limit: u64| {
         let outputs: Vec<Box<dyn Output>> = vec![Box::new(reports.clone())];
         let started =
-            server::start_with(IN_CONTROLLER, config(&folder, listen, flows_limit), outputs);
+            server::start_with(IN_CONTROLLER, config(&folder, listen, flows_limit, ""), outputs);
         runtime.block_on(started).unwrap()
     };
     let controller = start("127.0.0.1:0", FLOWS);
@@ -289,6 +289,29 @@ fn every_packet_comes_as_it_was_sent_and_every_path_is_reported() {
         checked += 1;
     }
     assert!(checked >= 5, "{checked}");
+    runtime.block_on(controller.stop()).unwrap();
+
+    // Nothing is drawn any more, but the flows that ChameleMon names carry INT all the same.
+    let outputs: Vec<Box<dyn Output>> = vec![Box::new(reports.clone())];
+    let more = "share = 0.0\nattention = true\n[tasks]\nheavy_hitter = 2";
+    let config = config(&folder, &network.address, FLOWS, more);
+    let started = server::start_with(IN_CONTROLLER, config, outputs);
+    let controller = runtime.block_on(started).unwrap();
+    let before = reports.all().len();
+    let attended = || {
+        let all = reports.all();
+        let mut new = all.into_iter().skip(before).filter(|of| of.complete);
+        new.find(|of| of.findings.coverage.sinks.int_packets > 0)
+    };
+    network.run("a window with flows that are attended", |_| attended().is_some());
+    let report = attended().unwrap();
+    assert_eq!(report.findings.config.share, 0.0);
+    for flow in &report.findings.flows {
+        let packets = flow.packets.packets.unwrap();
+        let is_whole = flow.int_packets == Some(packets);
+        assert!(is_whole || flow.int_packets == Some(0), "{flow:?}");
+        assert!(flow.hops.iter().all(|hop| hop.estimate.is_none()));
+    }
     runtime.block_on(controller.stop()).unwrap();
     std::fs::remove_dir_all(folder).unwrap();
 }

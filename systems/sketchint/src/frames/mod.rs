@@ -7,6 +7,7 @@
 mod columns;
 mod entered;
 mod layout;
+mod plan;
 mod setup;
 mod watch;
 mod window;
@@ -15,7 +16,8 @@ use calumma_wire::{Offer, SystemId};
 
 pub use self::entered::Entered;
 pub use self::layout::Layout;
-pub use self::setup::{Holding, Plan, Setup, Step};
+pub use self::plan::{Plan, Step};
+pub use self::setup::{Holding, Setup};
 pub use self::watch::{WatchList, WatchRule};
 pub use self::window::Window;
 

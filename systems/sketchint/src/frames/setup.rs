@@ -1,9 +1,8 @@
-//! What all switches of a network have in common, and how far INT is switched on in it.
+//! What all switches of a network have in common.
 //!
 //! ```text
 //! setup: domain (2)  instructions (2)  hops (1)  share (4)  epochs of a window (2)
 //!        orphan seconds (2)  layout  watch list
-//! plan: step (1): 0 off, 1 sinks, 2 transits, 3 sources
 //! holding: length of the setup (4)  setup  epoch (8)  plan
 //! ```
 
@@ -14,64 +13,7 @@ use calumma_plane::int::{Instructions, MOST_HOPS};
 use calumma_wire::DecodeError;
 use calumma_wire::body::{Body, put_bytes, put_u8, put_u16, put_u32, put_u64};
 
-use super::{Layout, WatchList};
-
-/// How far INT is switched on, the same for all switches: each takes what it does from this.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Step {
-    /// Nothing is put into packets. Sinks take out what they find all the same.
-    #[default]
-    Off,
-    /// Sinks record.
-    Sinks,
-    /// Switches push their hops onto the stacks that packets come with.
-    Transits,
-    /// Sources put stacks into packets from hosts.
-    Sources,
-}
-
-impl Step {
-    /// All of them, by their numbers in frames.
-    pub const ALL: [Self; 4] = [Self::Off, Self::Sinks, Self::Transits, Self::Sources];
-
-    /// Its name in reports, where the last one is that INT is on.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Sinks => "sinks",
-            Self::Transits => "transits",
-            Self::Sources => "on",
-        }
-    }
-}
-
-/// What may change from window to window.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Plan {
-    /// How far INT is switched on.
-    pub step: Step,
-}
-
-impl Plan {
-    /// Its byte.
-    pub fn encode(&self) -> Vec<u8> {
-        vec![self.step as u8]
-    }
-
-    /// The plan that these bytes say.
-    ///
-    /// # Errors
-    /// The first byte that can't be read, and why.
-    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut body = Body::new("a plan of sketchint", bytes, 0);
-        let number = body.u8("step")?;
-        let step = Step::ALL.get(usize::from(number)).copied();
-        let step =
-            step.ok_or_else(|| body.wrong(0, "step", format_args!("there is no step {number}")))?;
-        body.end()?;
-        Ok(Self { step })
-    }
-}
+use super::{Layout, Plan, WatchList};
 
 /// What all switches of a network have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -255,7 +197,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::frames::WatchRule;
+    use crate::frames::{Step, WatchRule};
 
     fn setup() -> Setup {
         let domain = NonZeroU16::new(0xCA10).unwrap();
@@ -273,10 +215,9 @@ mod tests {
         setup().layout.put(&mut layout);
         assert_eq!(bytes[13..], [&layout[..], &[0]].concat());
         assert_eq!(Setup::decode(&bytes), Ok(setup()));
-        assert_eq!(Step::ALL.map(|step| Plan { step }.encode()), [[0], [1], [2], [3]]);
-        let plan = Plan { step: Step::Transits };
+        let plan = Plan::of(Step::Transits);
         let holding = Holding { setup: vec![7, 8], epoch: 0x0102_0304_0506_0708, plan };
-        let bytes = [2, 0, 0, 0, 7, 8, 8, 7, 6, 5, 4, 3, 2, 1, 2];
+        let bytes = [2, 0, 0, 0, 7, 8, 8, 7, 6, 5, 4, 3, 2, 1, 2, 0, 0];
         assert_eq!(holding.encode(), bytes);
         assert_eq!(Holding::decode(&bytes), Ok(holding));
     }
@@ -319,7 +260,6 @@ mod tests {
         bytes[2..4].copy_from_slice(&[1, 0xA0]);
         let refused = Setup::decode(&bytes).unwrap_err().to_string();
         assert!(refused.contains("byte 2") && refused.contains("0xa001"), "{refused}");
-        assert!(Plan::decode(&[4]).unwrap_err().to_string().ends_with("there is no step 4"));
     }
 
     #[test]

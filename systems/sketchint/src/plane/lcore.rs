@@ -14,8 +14,9 @@ use calumma_plane::{Counters, Flows, MarkedRun, Record, Run, Slots};
 use calumma_sketch::sketchint::{Words, flow_word, packet_word};
 use calumma_sketch::{BURST, HashColumns, HashFamily, Key, grade};
 
+use super::attended::LcorePlan;
 use super::record::{Leaving, SinkWindow};
-use crate::frames::{Entered, Plan, Setup, Step};
+use crate::frames::{Entered, Setup, Step};
 
 /// IP protocols that stacks have a place in.
 const TCP_AND_UDP: [u8; 2] = [6, 17];
@@ -38,25 +39,25 @@ pub(super) struct Common {
 /// What holds in a window, and what a source did in it. No packets are kept.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Held {
-    plan: Plan,
+    plan: LcorePlan,
     epoch: u64,
     pub(super) entered: Entered,
 }
 
 impl Held {
     pub(super) fn new() -> Self {
-        Self { plan: Plan::default(), epoch: 0, entered: Entered::default() }
+        Self { plan: LcorePlan::default(), epoch: 0, entered: Entered::default() }
     }
 }
 
 impl Record for Held {
-    type Plan = Plan;
+    type Plan = LcorePlan;
 
-    fn begin(&mut self, plan: &Plan, epoch: u64) {
-        (self.plan, self.epoch) = (*plan, epoch);
+    fn begin(&mut self, plan: &LcorePlan, epoch: u64) {
+        (self.plan, self.epoch) = (plan.clone(), epoch);
     }
 
-    fn plan(&self) -> &Plan {
+    fn plan(&self) -> &LcorePlan {
         &self.plan
     }
 
@@ -73,7 +74,7 @@ impl Record for Held {
 #[derive(Debug)]
 pub(super) struct OnEdge<K: Key> {
     common: Arc<Common>,
-    slots: Slots<Held, SinkWindow<K, Plan>>,
+    slots: Slots<Held, SinkWindow<K, LcorePlan>>,
     /// Positions in the burst under way of packets for hosts.
     left: u32,
     /// A word of the flow of each, by position.
@@ -89,7 +90,7 @@ pub(super) struct OnEdge<K: Key> {
 
 impl<K: Key> OnEdge<K> {
     /// No records yet.
-    pub(super) fn new(common: Arc<Common>, first_epoch: u64, plan: Plan) -> Self {
+    pub(super) fn new(common: Arc<Common>, first_epoch: u64, plan: LcorePlan) -> Self {
         let slots = Slots::new(first_epoch, common.setup.window_epochs.into(), plan);
         let (words, counted) = ([0; BURST], Entered::default());
         let (shared, counted_in, draws) = (false, 0, 0);
@@ -149,7 +150,8 @@ impl<K: Key> OnEdge<K> {
     /// Those of these packets that are drawn, each on its own, be others like it or not.
     #[inline]
     fn drawn(&mut self, flows: &Flows<K>, of: u32) -> u32 {
-        let Common { setup, family, clock, .. } = &*self.common;
+        let Self { common, slots, draws, .. } = self;
+        let Common { setup, family, clock, .. } = &**common;
         if setup.share == u32::MAX {
             return of;
         }
@@ -163,12 +165,15 @@ impl<K: Key> OnEdge<K> {
                 &computed
             }
         };
-        let first = self.draws;
-        self.draws += flows.len() as u64;
+        let first = *draws;
+        *draws += flows.len() as u64;
+        let plan = slots.ingress().map(|record| &record.group.plan);
+        let plan = plan.filter(|plan| !plan.attends_none(K::KIND));
         let carries = |&at: &usize| {
             let digest = flows.digests().get(at).copied().unwrap_or(0);
-            let packet = (digest, first + at as u64);
-            setup.carries(packet_word(flow_word(&hashes.of(at)), seed, packet))
+            let (word, packet) = (flow_word(&hashes.of(at)), (digest, first + at as u64));
+            setup.carries(packet_word(word, seed, packet))
+                || plan.is_some_and(|plan| plan.attends(K::KIND, word))
         };
         ones(of).filter(carries).fold(0, |all, at| all | 1 << at)
     }
@@ -357,7 +362,7 @@ pub(super) struct OnTransit {
 
 impl OnTransit {
     /// No records yet.
-    pub(super) fn new(common: Arc<Common>, first_epoch: u64, plan: Plan) -> Self {
+    pub(super) fn new(common: Arc<Common>, first_epoch: u64, plan: LcorePlan) -> Self {
         let slots = Slots::new(first_epoch, common.setup.window_epochs.into(), plan);
         Self { common, slots }
     }

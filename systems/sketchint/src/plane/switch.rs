@@ -12,9 +12,11 @@ use calumma_plane::system::{
     FinishedSide, Groups, LcoreHalf, LcoreSystem, Notes, Recorded, SessionContext, SwitchSystem,
     System,
 };
+use calumma_sketch::sketchint::ShapeError;
 use calumma_sketch::{AnyKey, FlowKey, HashFamily, Key, KeyKind, WideKey};
 use calumma_wire::{Offer, Role, Side, SideKind, SystemSetup};
 
+use super::attended::LcorePlan;
 use super::lcore::{Common, Held, OnEdge, OnTransit};
 use super::record::{SinkSetup, SinkWindow};
 use crate::frames::{Holding, OFFER, Plan, Setup, Step, Window};
@@ -61,7 +63,7 @@ impl System for SketchInt {
         let family = HashFamily::new(&key);
         let Setup { domain, instructions, hops, layout, .. } = setup;
         let SessionContext { first_epoch, lcores, clock, .. } = *session;
-        let source_from = source_from(first_epoch, plan);
+        let source_from = source_from(first_epoch, plan.step);
         let common = Common {
             setup,
             insertion: Insertion { domain, node, instructions, hops },
@@ -78,9 +80,9 @@ impl System for SketchInt {
     }
 }
 
-/// From which epoch on a plan that holds from `epoch` on lets packets have stacks.
-fn source_from(epoch: u64, plan: Plan) -> u64 {
-    if plan.step == Step::Sources { epoch } else { u64::MAX }
+/// From which epoch on a step that holds from `epoch` on lets packets have stacks.
+fn source_from(epoch: u64, step: Step) -> u64 {
+    if step == Step::Sources { epoch } else { u64::MAX }
 }
 
 /// Its half on the control thread.
@@ -105,12 +107,13 @@ impl OnSwitch {
         window.map_err(|problem| format!("{}: {}", problem.field, problem.why))
     }
 
-    fn window<K: Key>(&self) -> Result<SinkWindow<K, Plan>, calumma_sketch::sketchint::ShapeError> {
-        SinkWindow::new(self.sink.clone(), Plan::default(), self.lcores)
+    fn window<K: Key>(&self) -> Result<SinkWindow<K, LcorePlan>, ShapeError> {
+        SinkWindow::new(self.sink.clone(), LcorePlan::default(), self.lcores)
     }
 
     fn half<K: Key>(&self) -> Box<dyn LcoreSystem<K>> {
-        let (common, plan) = (self.common.clone(), self.holding.plan);
+        let common = self.common.clone();
+        let plan = LcorePlan::of(&self.holding.plan, &common.family);
         if self.is_edge {
             Box::new(OnEdge::<K>::new(common, self.first_epoch, plan))
         } else {
@@ -129,8 +132,8 @@ impl OnSwitch {
     }
 
     fn frame(&self, finished: FinishedSide<'_>) -> Option<Window> {
-        let narrow = finished.record.get::<SinkWindow<FlowKey, Plan>>();
-        let wide = finished.record.get::<SinkWindow<WideKey, Plan>>();
+        let narrow = finished.record.get::<SinkWindow<FlowKey, LcorePlan>>();
+        let wide = finished.record.get::<SinkWindow<WideKey, LcorePlan>>();
         let frame = narrow.map(|record| record.group.frame(self.hash_key, self.lcores));
         frame.or_else(|| Some(wide?.group.frame(self.hash_key, self.lcores)))
     }
@@ -153,15 +156,16 @@ impl SwitchSystem for OnSwitch {
 
     fn plan(&self, plan: &[u8]) -> Result<Box<dyn Any + Send>, String> {
         let plan = Plan::decode(plan).map_err(|problem| problem.to_string())?;
-        Ok(Box::new(plan))
+        Ok(Box::new(LcorePlan::of(&plan, &self.common.family)))
     }
 
     fn accept(&mut self, epoch: u64, plan: &[u8]) {
         let Ok(plan) = Plan::decode(plan) else { return };
         let was_source = self.holding.plan.step == Step::Sources;
+        let step = plan.step;
         (self.holding.epoch, self.holding.plan) = (epoch, plan);
         // Sources that are to stop go on until then; those that have stopped stay so.
-        if !was_source && plan.step == Step::Sources {
+        if !was_source && step == Step::Sources {
             self.common.source_from.store(epoch, Ordering::Relaxed);
         }
     }
@@ -173,7 +177,7 @@ impl SwitchSystem for OnSwitch {
         }
         // At once, and not with the next window only.
         self.common.source_from.store(u64::MAX, Ordering::Relaxed);
-        Some(Plan { step: Step::Transits }.encode())
+        Some(Plan::of(Step::Transits).encode())
     }
 
     fn holding(&self) -> Vec<u8> {

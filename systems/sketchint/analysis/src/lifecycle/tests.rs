@@ -1,6 +1,7 @@
 //! Networks that are played by hand, and whole ones in which nodes come and go at random.
 
 use calumma_epoch::Guards;
+use calumma_sketch::Key;
 use calumma_wire::Role;
 use proptest::prelude::*;
 
@@ -22,11 +23,11 @@ fn lifecycle(names: &[&str]) -> Lifecycle {
         Arc::new(Node { name: (*name).to_owned(), role: Role::Edge, id })
     };
     let nodes: Vec<_> = names.iter().zip(1..).map(node).collect();
-    Lifecycle::new(&setup(), clock, &nodes)
+    Lifecycle::new(&setup(), true, clock, &nodes)
 }
 
 fn applied(step: Step, at_ns: u64) -> Applied {
-    Applied { epoch: at_ns / LENGTH, plan: Plan { step }.encode() }
+    Applied { epoch: at_ns / LENGTH, plan: Plan::of(step).encode() }
 }
 
 fn there(step: Step, at_ns: u64) -> Standing {
@@ -121,6 +122,54 @@ fn it_goes_back_in_reverse_once_no_stack_is_under_way() {
     let nodes = [there(Step::Transits, stopped_ns), away];
     assert_eq!(steps(&mut of, &nodes, stopped_ns + 10_999_999), [Some(Step::Transits); 2]);
     assert_eq!(steps(&mut of, &nodes, stopped_ns + 11_000_000), [Some(Step::Sinks); 2]);
+}
+
+#[test]
+fn victims_and_heavy_hitters_are_in_the_plans_of_windows_to_come() {
+    let mut of = lifecycle(&["e1", "e2"]);
+    let flow = |sport| Flow::from(&key(sport));
+    let noticed = |epoch, victims: &[u16], heavy: &[u16]| Noticed {
+        epoch,
+        victims: victims.iter().map(|&port| flow(port)).collect(),
+        heavy_hitters: heavy.iter().map(|&port| flow(port)).collect(),
+    };
+    of.notice(&noticed(1, &[7], &[9, 7]));
+    let attended = |plans: &[Option<Vec<u8>>]| -> Vec<Vec<u16>> {
+        let plans = plans.iter().map(|plan| Plan::decode(plan.as_ref().unwrap()).unwrap());
+        plans.map(|plan| plan.attended.iter().map(|key| key.ports().0).collect()).collect()
+    };
+    // Not before all apply what they were sent.
+    let mut nodes = [there(Step::Sources, START), there(Step::Sources, START + SECOND)];
+    let settled = START + SECOND + 11_000_000;
+    assert_eq!(attended(&of.plans(&nodes, settled - 1)), [const { Vec::<u16>::new() }; 2]);
+    let plans = of.plans(&nodes, settled);
+    assert_eq!(attended(&plans), [[7, 9], [7, 9]]);
+    // What was sent stays until it holds everywhere, whatever is noticed in between.
+    of.notice(&noticed(2, &[8], &[]));
+    nodes[0].unanswered.push(Applied { epoch: 7, plan: plans[0].clone().unwrap() });
+    assert_eq!(of.plans(&nodes, settled + 1), plans);
+    for node in &mut nodes {
+        let plan = plans[0].clone().unwrap();
+        node.applied = Some(Applied { epoch: (START + 2 * SECOND) / LENGTH, plan });
+        node.unanswered.clear();
+    }
+    assert_eq!(of.plans(&nodes, START + 2 * SECOND), plans, "its window is to come");
+    assert_eq!(of.in_window(settled, settled + 1).0, Step::Sources, "it is on all the same");
+    let next = START + 2 * SECOND + 11_000_000;
+    assert_eq!(attended(&of.plans(&nodes, next)), [[7, 8, 9], [7, 8, 9]]);
+    // The victims of the last epochs come first, and there is room for so many.
+    let many: Vec<u16> = (1000..2100).collect();
+    of.notice(&noticed(3, &[5], &many));
+    let plans = attended(&of.plans(&nodes, next));
+    assert_eq!(plans[0].len(), Plan::MOST_ATTENDED);
+    assert_eq!(plans[0][..3], [5, 7, 8]);
+    // Where nothing is noticed any more, nothing is attended.
+    (4..=30).for_each(|epoch| of.notice(&noticed(epoch, &[], &[])));
+    assert_eq!(attended(&of.plans(&nodes, next)), [const { Vec::<u16>::new() }; 2]);
+}
+
+fn key(sport: u16) -> WideKey {
+    WideKey::v4([10, 1, 0, 2].into(), [10, 2, 0, 2].into(), sport, 80, 6)
 }
 
 /// A node of a network that is played: what it does, whatever the controller knows of it.
