@@ -103,13 +103,21 @@ proptest! {
     }
 }
 
+/// No packet of the deployment carries a hierarchy without buckets, nor 0 where all are encoded.
 #[test]
-fn a_packet_of_a_part_without_buckets_is_foreign_to_a_burst_as_well() {
+fn what_nobody_marks_so_is_foreign_to_a_burst_as_to_a_packet() {
     let layout = Layout::default();
     let family = family(1);
-    let mut egress = EgressGroup::new(&layout, Attention::healthy(&layout, 512)).unwrap();
+    let empty = || EgressGroup::new(&layout, Attention::healthy(&layout, 512)).unwrap();
+    let (mut egress, mut one_by_one) = (empty(), empty());
     let carried = [Hierarchy::SampledLl, Hierarchy::NonSampledLl, Hierarchy::HhCandidate];
     let keys = [key(1), key(2), key(3)];
-    assert_eq!(egress.record_burst(&family, &keys, &carried), 1);
+    assert_eq!(egress.record_burst(&family, &keys, &carried), 2);
     assert_eq!(egress.downstream().packets(), 1);
+    let single = keys
+        .iter()
+        .zip(carried)
+        .map(|(key, hierarchy)| one_by_one.record(key, &family.hash(key), hierarchy));
+    assert!(single.eq([false, false, true]));
+    assert_eq!(egress, one_by_one);
 }
