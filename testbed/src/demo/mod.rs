@@ -31,6 +31,8 @@ pub struct Demo {
     pub traffic: traffic::Report,
     /// Where the packets went, by the kernel's counters.
     pub passage: Passage,
+    /// Copies of packets that the routers sent to where no edge is.
+    pub mirrored: u64,
     /// Both sides, flow by flow.
     pub comparison: Comparison,
 }
@@ -44,6 +46,8 @@ pub struct Network {
     pub carrier: Option<String>,
     /// Whether its routers set the DSCP of all packets to 0, as networks do that trust no host's.
     pub clears_dscp: bool,
+    /// Whether its routers send a copy of every packet to a port that leads to no edge.
+    pub mirrors: bool,
 }
 
 /// Where the controller listens, in the switches' own namespace.
@@ -84,6 +88,9 @@ pub fn run(
     let pair = Pair::create(&run, network.loss_permille)?;
     if network.clears_dscp {
         pair.clear_dscp()?;
+    }
+    if network.mirrors {
+        pair.mirror()?;
     }
     let kind = network.carrier.as_ref().map(|kind| format!("[carrier]\nkind = \"{kind}\"\n"));
     let more = kind.unwrap_or_default();
@@ -161,6 +168,7 @@ pub fn run(
     show.store(false, Ordering::Relaxed);
     let passage = pair.passage()?;
     let losses = pair.losses()?;
+    let mirrored = if network.mirrors { pair.mirrored()? } else { 0 };
     for switch in switches {
         switch.stop()?;
     }
@@ -175,7 +183,8 @@ pub fn run(
     let truth = out.join("truth.json");
     fs::write(&truth, serde_json::to_string_pretty(&losses)?)
         .with_context(|| format!("writing {}", truth.display()))?;
-    Ok(Demo { traffic, passage, comparison: Comparison::new(reports, &losses) })
+    let comparison = Comparison::new(reports, &losses);
+    Ok(Demo { traffic, passage, mirrored, comparison })
 }
 
 impl Demo {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 
+use super::link::End;
 use super::loss::{self, Family, FlowLoss};
 use super::namespace::Namespace;
 use crate::topology::LinkQuality;
@@ -109,6 +110,43 @@ pub(crate) fn clear_dscp(router: &Namespace) -> Result<()> {
         router.run_with_input("nft", &["-f", "-"], &ruleset)?;
     }
     Ok(())
+}
+
+/// The interface by which a router sends copies of what it forwards, and where these end.
+const MIRROR: [&str; 2] = ["mirror", "mirrored"];
+
+/// Lets a router send a copy of every packet that it forwards to a port that leads to no edge.
+pub(crate) fn mirror(router: &Namespace) -> Result<()> {
+    let [port, end] = MIRROR;
+    router.run("ip", &["link", "add", port, "type", "veth", "peer", "name", end])?;
+    for name in MIRROR {
+        router.run("ip", &["link", "set", name, "up"])?;
+    }
+    let ends = [
+        (Family::V4, ["192.0.2.1/30", "192.0.2.2"]),
+        (Family::V6, ["2001:db8::1/126", "2001:db8::2"]),
+    ];
+    for (family, [own, to]) in ends {
+        router.run("ip", &["addr", "add", own, "dev", port])?;
+        let nobody = "02:ca:1a:00:00:fe";
+        router.run("ip", &["neigh", "replace", to, "lladdr", nobody, "dev", port])?;
+        let ruleset = format!(
+            "table {} mirror {{
+               chain forward {{
+                 type filter hook forward priority -20; policy accept;
+                 dup to {to} device \"{port}\"
+               }}
+             }}",
+            family.name()
+        );
+        router.run_with_input("nft", &["-f", "-"], &ruleset)?;
+    }
+    Ok(())
+}
+
+/// Copies that a router has sent so.
+pub(crate) fn mirrored(router: &Namespace) -> Result<u64> {
+    Ok(End { namespace: router, name: MIRROR[1] }.counters()?.rx.packets)
 }
 
 /// Sets what happens to packets that come in through each interface, all at once.

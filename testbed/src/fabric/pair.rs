@@ -68,6 +68,22 @@ impl Pair {
         self.wiring.routers().iter().try_for_each(faults::clear_dscp)
     }
 
+    /// Lets the routers send copies of all packets to where no edge is.
+    ///
+    /// # Errors
+    /// When a command fails.
+    pub fn mirror(&self) -> Result<()> {
+        self.wiring.routers().iter().try_for_each(faults::mirror)
+    }
+
+    /// Copies that they have sent.
+    ///
+    /// # Errors
+    /// When a command fails, or they do not mirror.
+    pub fn mirrored(&self) -> Result<u64> {
+        self.wiring.routers().iter().map(faults::mirrored).sum()
+    }
+
     /// Names of the edges.
     pub fn edges(&self) -> &[String] {
         self.topology.edges()

@@ -4,19 +4,23 @@ use std::fs;
 use std::path::Path;
 
 use calumma_chamelemon_analysis::ChameleMon;
-use calumma_testbed::demo::{self, Network};
+use calumma_testbed::demo::{self, Demo, Network};
 use calumma_testbed::traffic::Mix;
 
 use crate::machine::alone;
 
 const TESTBED: &str = env!("CARGO_BIN_EXE_calumma-testbed");
 
+/// Routers also mirror all packets to where no edge is, and nobody sees that.
 #[test]
 #[ignore = "end to end: needs root, DPDK and iperf3; `cargo xtask test` runs it"]
 fn reported_losses_equal_the_kernels_count_for_every_flow_of_both_families() {
-    let network = Network { loss_permille: 10, ..Network::default() };
+    let network = Network { loss_permille: 10, mirrors: true, ..Network::default() };
     for ipv6 in [false, true] {
-        reports_what_the_kernel_counts(&network, ipv6);
+        let demo = reports_what_the_kernel_counts(&network, ipv6);
+        // Each packet passes two routers.
+        let entered = demo.passage.hops[0].entered;
+        assert!(demo.mirrored > entered, "{} copies, {entered} entered", demo.mirrored);
     }
 }
 
@@ -26,13 +30,13 @@ fn reported_losses_equal_the_kernels_count_for_every_flow_of_both_families() {
 #[ignore = "end to end: needs root, DPDK and iperf3; `cargo xtask test` runs it"]
 fn where_routers_clear_the_dscp_losses_equal_the_kernels_count_by_ip_id() {
     let carrier = Some("ip-id".to_owned());
-    let network = Network { loss_permille: 10, carrier, clears_dscp: true };
+    let network = Network { loss_permille: 10, carrier, clears_dscp: true, ..Network::default() };
     for ipv6 in [false, true] {
         reports_what_the_kernel_counts(&network, ipv6);
     }
 }
 
-fn reports_what_the_kernel_counts(network: &Network, ipv6: bool) {
+fn reports_what_the_kernel_counts(network: &Network, ipv6: bool) -> Demo {
     let _alone = alone();
     let out = std::env::temp_dir().join(format!("calumma-demo-{}", std::process::id()));
     let mix = Mix { seconds: 4, tcp_mbit: 200, udp_mbit: 50, connections: 200, ipv6 };
@@ -59,4 +63,5 @@ fn reports_what_the_kernel_counts(network: &Network, ipv6: bool) {
     }
     assert!(out.join("epochs.jsonl").exists() && out.join("truth.json").exists());
     fs::remove_dir_all(out).expect("what the demo wrote can be removed");
+    demo
 }

@@ -60,7 +60,8 @@ impl Demo {
             return Ok(verdict(result.is_equal()));
         }
         let loss_permille = traffic.loss_permille;
-        let network = demo::Network { loss_permille, carrier, clears_dscp: clear_dscp };
+        let network =
+            demo::Network { loss_permille, carrier, clears_dscp: clear_dscp, ..Default::default() };
         let result = demo::run(system, &traffic.mix(), &network, &testbed, &out)?;
         println!("\n{}", result.to_text());
         Ok(verdict(result.is_equal()))
