@@ -20,8 +20,12 @@ use std::net::IpAddr;
 /// Whether what is reached at `host`, an address or a name, never leaves this host.
 pub fn is_loopback(host: &str) -> bool {
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    let address = host.parse::<IpAddr>().map(|address| address.to_canonical());
-    address.map_or(host.eq_ignore_ascii_case("localhost"), |address| address.is_loopback())
+    host.parse().map_or(host.eq_ignore_ascii_case("localhost"), is_loopback_address)
+}
+
+/// Whether what is reached at an address never leaves this host.
+pub fn is_loopback_address(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
 }
 
 /// Seconds since the Unix epoch.

@@ -1,6 +1,6 @@
 //! What others can reach of the controller, and what they must show then.
 
-use calumma_trust::check_name;
+use calumma_trust::{check_name, is_loopback_address};
 use calumma_wire::Role;
 
 use super::Config;
@@ -23,14 +23,16 @@ impl Config {
             return Ok(());
         }
         let listen = self.listen;
-        if self.tls.is_none() && !is_loopback(listen.ip()) {
+        if self.tls.is_none() && !is_loopback_address(listen.ip()) {
             return Err(format!(
                 "listen = {listen}: other hosts reach it, and there is no [tls]: whoever names a \
                  switch would be let in as that switch. `calumma-controller pki init` makes \
                  certificates; where nobody else can reach that network, write `insecure = true`"
             ));
         }
-        let Some(http) = self.http.filter(|http| !is_loopback(http.ip())) else { return Ok(()) };
+        let Some(http) = self.http.filter(|http| !is_loopback_address(http.ip())) else {
+            return Ok(());
+        };
         if self.tokens.is_none() || self.http_tls.is_none() {
             return Err(format!(
                 "http = {http}: other hosts reach it, so it needs `tokens` \
@@ -43,12 +45,8 @@ impl Config {
 
     /// Whether the HTTP API may be read without a token.
     pub fn is_read_freely(&self) -> bool {
-        self.insecure || self.http.is_none_or(|http| is_loopback(http.ip()))
+        self.insecure || self.http.is_none_or(|http| is_loopback_address(http.ip()))
     }
-}
-
-fn is_loopback(address: std::net::IpAddr) -> bool {
-    address.to_canonical().is_loopback()
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use axum::response::{IntoResponse, Response};
 use calumma_ports::http::bearer;
 use calumma_ports::{Bounds, Guests};
 use calumma_trust::tls::{HttpTls, http_server};
-use calumma_trust::{Tokens, is_loopback};
+use calumma_trust::{Tokens, is_loopback_address};
 use rustls::ServerConfig;
 use serde::Deserialize;
 use tokio::sync::watch;
@@ -60,7 +60,7 @@ impl MetricsConfig {
 
     /// Whether they are read without a token.
     fn is_read_freely(&self, insecure: bool) -> bool {
-        insecure || self.listen.is_none_or(|listen| is_loopback(&listen.ip().to_string()))
+        insecure || self.listen.is_none_or(|listen| is_loopback_address(listen.ip()))
     }
 }
 

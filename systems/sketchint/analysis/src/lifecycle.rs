@@ -257,10 +257,7 @@ impl State {
         };
         let may_turn = self.at == Some(Step::Sources) && nodes.iter().all(is_settled);
         let Some(attention) = self.attention.as_mut().filter(|_| may_turn) else { return };
-        let flows = attention.flows();
-        if flows != attention.sent {
-            attention.sent = flows;
-        }
+        attention.sent = attention.flows();
     }
 
     /// What the node at a position is to do at a step.

@@ -10,9 +10,9 @@ use crate::frames::{Plan, Step};
 /// Words of flows in a table with as much room again, so that a look-up ends soon. A flow that has
 /// another's word by chance carries stacks as well: nothing is wrong then.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Words(Box<[u64]>);
+struct FlowTable(Box<[u64]>);
 
-impl Words {
+impl FlowTable {
     fn of(words: impl ExactSizeIterator<Item = u64>) -> Self {
         if words.len() == 0 {
             return Self::default();
@@ -48,7 +48,7 @@ impl Words {
 pub(super) struct LcorePlan {
     pub(super) step: Step,
     /// For keys of either kind.
-    attended: Arc<[Words; 2]>,
+    attended: Arc<[FlowTable; 2]>,
 }
 
 impl LcorePlan {
@@ -61,7 +61,7 @@ impl LcorePlan {
         };
         let narrow: Vec<FlowKey> = plan.attended.iter().filter_map(narrow).collect();
         let narrow = narrow.iter().map(|key| flow_word(&family.hash(key)));
-        Self { step: plan.step, attended: Arc::new([Words::of(narrow), Words::of(wide)]) }
+        Self { step: plan.step, attended: Arc::new([FlowTable::of(narrow), FlowTable::of(wide)]) }
     }
 
     /// Whether no flow of the kind carries stacks before others.
@@ -84,10 +84,10 @@ mod tests {
     #[test]
     fn all_words_are_found_and_no_others() {
         let word = |number: u64| number.wrapping_mul(0x9E37_79B9_7F4A_7C15) & !7 | 5;
-        let words = Words::of((1..=1024).map(word).collect::<Vec<_>>().into_iter());
+        let words = FlowTable::of((1..=1024).map(word).collect::<Vec<_>>().into_iter());
         assert_eq!(words.0.len(), 2048);
         assert!((1..=1024).all(|number| words.has(word(number))));
         assert!((1025..20_000).all(|number| !words.has(word(number))));
-        assert!(!Words::default().has(0));
+        assert!(!FlowTable::default().has(0));
     }
 }
