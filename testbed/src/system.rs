@@ -7,7 +7,7 @@
 mod cfs;
 mod sketchint;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::net::SocketAddr;
 
@@ -82,6 +82,10 @@ pub struct Reported {
     pub lost: BTreeMap<Flow, i64>,
     /// Flows of which it has an exact count, where it has counts of flows.
     pub counted: Option<u64>,
+    /// Flows that it says are certainly in a loop, where it looks for any.
+    pub looped: Option<BTreeSet<Flow>>,
+    /// Places where it says that nothing goes on, where it looks for any.
+    pub black_holes: Option<u64>,
     /// What else it says, on one line.
     pub line: String,
 }
@@ -176,6 +180,8 @@ impl System for ChameleMon {
                 && report.rewritten.is_empty(),
             lost,
             counted: None,
+            looped: None,
+            black_holes: None,
             line: format!("{packets:>7} packets  {flows:>6.0} flows  {hitters:>3} heavy hitters"),
         })
     }
@@ -209,6 +215,8 @@ mod tests {
             exact: true,
             lost,
             counted: None,
+            looped: None,
+            black_holes: None,
             line: String::new(),
         };
         assert_eq!(right.contradicts(&truth), None);

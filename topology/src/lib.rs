@@ -14,9 +14,10 @@ mod route;
 mod shapes;
 mod zoo;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 pub use self::cuts::Cut;
@@ -195,6 +196,9 @@ pub struct Topology {
     links: Vec<Link>,
     /// Whether ways lead through edges that are not at their ends.
     through_edges: bool,
+    /// By switch and edge: the neighbour to which the switch sends what is for the edge, whatever
+    /// way is the shortest.
+    static_routes: BTreeMap<(usize, usize), usize>,
 }
 
 impl Topology {
@@ -216,6 +220,35 @@ impl Topology {
         }
         topology.check()?;
         Ok(topology)
+    }
+
+    /// Lets a switch send what is for an edge to a neighbour, whatever way is the shortest; without
+    /// one, by the shortest ways again. The neighbour must be an inner switch, or the edge.
+    ///
+    /// # Errors
+    /// The name that is none, or that there is no link between the two.
+    pub fn set_route(&mut self, to: &str, node: &str, via: Option<&str>) -> Result<()> {
+        let edge = self.edge(to)?;
+        let known = |name: &str| {
+            self.position(name).with_context(|| format!("route: no switch is called {name:?}"))
+        };
+        let at = known(node)?;
+        let Some(via) = via else {
+            self.static_routes.remove(&(at, edge));
+            return Ok(());
+        };
+        let next = known(via)?;
+        ensure!(
+            next == edge || next >= self.hosts.len(),
+            "route: via = {via:?} is an edge other than {to:?}"
+        );
+        let are_these = |link: &Link| link.ends == [at, next] || link.ends == [next, at];
+        ensure!(
+            self.links.iter().any(are_these),
+            "route: there is no link between {node:?} and {via:?}"
+        );
+        self.static_routes.insert((at, edge), next);
+        Ok(())
     }
 
     /// Lets a switch be what a word says, `e2=tofino` or `s1=software`.

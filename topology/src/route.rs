@@ -1,5 +1,7 @@
 //! The ways through a network: shortest paths, those of equal length shared out by flow (ECMP).
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::{Link, Segment, Topology};
 
 /// The switches and links that packets pass on their way from one edge to another.
@@ -19,6 +21,9 @@ pub struct Hop {
 }
 
 impl Way {
+    /// Links that no packet lives to pass.
+    const MOST_HOPS: usize = 255;
+
     /// Its links, in order; none within an edge.
     pub fn hops(&self) -> &[Hop] {
         &self.hops
@@ -32,6 +37,18 @@ impl Way {
     /// The switch after `hops` links.
     pub fn switch(&self, hops: usize) -> usize {
         hops.checked_sub(1).map_or(self.from, |last| self.hops[last].to)
+    }
+
+    /// Whether packets go round on it until they have no time to live any more.
+    pub fn goes_round(&self) -> bool {
+        self.hops.len() == Self::MOST_HOPS
+    }
+
+    /// The switches of a turn, by position, where packets go round. It has as many links.
+    pub fn turn(&self) -> Option<BTreeSet<usize>> {
+        let last = self.hops.last().filter(|_| self.goes_round())?;
+        let before = self.hops.iter().rev().skip(1).take_while(|hop| *hop != last);
+        Some(before.chain([last]).map(|hop| hop.to).collect())
     }
 
     /// How many segments it has: the inside of every switch, and the links between them.
@@ -59,6 +76,8 @@ pub struct Routes {
     distances: Vec<Vec<u16>>,
     /// Ways lead through switches from this one on: all, or those that are no edges.
     first_through: usize,
+    /// By switch and edge, where a static route leads: the neighbour, and the link to it.
+    fixed: BTreeMap<(usize, usize), (usize, usize)>,
 }
 
 /// No way leads there.
@@ -87,12 +106,21 @@ impl Routes {
         let first_through = if topology.through_edges() { 0 } else { edges };
         let distances =
             (0..edges).map(|edge| distances_from(edge, first_through, &neighbours)).collect();
-        Self { neighbours, distances, first_through }
+        let fixed = topology.static_routes.iter().filter_map(|(&(at, to), &via)| {
+            let hop = neighbours[at].iter().find(|&&(next, _)| next == via)?;
+            Some(((at, to), *hop))
+        });
+        let fixed = fixed.collect();
+        Self { neighbours, distances, first_through, fixed }
     }
 
-    /// The neighbours of switch `at` that are nearer to edge `to`; none where no way leads there.
+    /// The neighbours of switch `at` that are nearer to edge `to`, or the one that a static route
+    /// says; none where no way leads there.
     pub fn next_hops(&self, at: usize, to: usize) -> Vec<usize> {
-        self.nearer(at, to).map(|(next, _)| next).collect()
+        match self.fixed.get(&(at, to)) {
+            Some(&(next, _)) => vec![next],
+            None => self.nearer(at, to).map(|(next, _)| next).collect(),
+        }
     }
 
     /// The neighbours of switch `at` that are nearer to edge `to`, and the links to them. Another
@@ -126,11 +154,27 @@ impl Routes {
     }
 
     /// The way that packets of a flow with hash `hash` take; none where no way leads there. Packets
-    /// within an edge are on no link.
+    /// within an edge are on no link. Where static routes let packets go round, the way is as long
+    /// as any packet lives.
     pub fn way(&self, from: usize, to: usize, mut hash: u64) -> Option<Way> {
-        let mut hops = Vec::new();
+        let mut hops: Vec<Hop> = Vec::new();
         let mut at = from;
         while at != to {
+            // A switch sends all packets of a flow by the same link, whenever they come.
+            let visited = std::iter::once(from).chain(hops.iter().map(|hop| hop.to));
+            let mut before = visited.take(hops.len());
+            if !self.fixed.is_empty()
+                && let Some(begin) = before.position(|switch| switch == at)
+            {
+                let turn = hops[begin..].to_vec();
+                hops.extend(turn.into_iter().cycle().take(Way::MOST_HOPS - hops.len()));
+                break;
+            }
+            if let Some(&(next, link)) = self.fixed.get(&(at, to)) {
+                hops.push(Hop { link, to: next });
+                at = next;
+                continue;
+            }
             let choices = self.nearer(at, to).count();
             if choices == 0 {
                 return None;
@@ -238,6 +282,36 @@ mod tests {
         let routes = Routes::new(&topology);
         assert!(routes.reaches(a, c) && routes.longest() == 2);
         assert!(routes.way(a, c, 1).unwrap().switches().eq(line));
+    }
+
+    #[test]
+    fn static_routes_lead_elsewhere_and_may_let_packets_go_round() {
+        let mut topology = Topology::default();
+        let [a, b] = ["a", "b"].map(|edge| topology.add_edge(edge, 1));
+        let [s, t, u] = ["s", "t", "u"].map(|switch| topology.add_switch(switch));
+        for [one, other] in [[a, s], [b, t], [s, t], [t, u], [u, s]] {
+            topology.connect(one, other, LinkQuality::default());
+        }
+        let way = |topology: &Topology| Routes::new(topology).way(a, b, 1).unwrap();
+        assert!(way(&topology).switches().eq([a, s, t, b]));
+        topology.set_route("b", "s", Some("u")).unwrap();
+        assert!(way(&topology).switches().eq([a, s, u, t, b]));
+        assert!(!way(&topology).goes_round() && way(&topology).turn().is_none());
+        topology.set_route("b", "u", Some("s")).unwrap();
+        assert_eq!(way(&topology).turn(), Some([s, u].into()));
+        topology.set_route("b", "u", None).unwrap();
+        topology.set_route("b", "t", Some("s")).unwrap();
+        let round = way(&topology);
+        assert_eq!((round.turn(), round.hops().len()), (Some([s, t, u].into()), 255));
+        assert!(round.switches().take(6).eq([a, s, u, t, s, u]));
+        // The way back is as it was.
+        assert!(Routes::new(&topology).way(b, a, 1).unwrap().switches().eq([b, t, s, a]));
+        let refused = |to, node, via| {
+            topology.clone().set_route(to, node, Some(via)).unwrap_err().to_string()
+        };
+        assert_eq!(refused("b", "s", "x"), "route: no switch is called \"x\"");
+        assert!(refused("b", "a", "u").starts_with("route: there is no link between"));
+        assert!(refused("b", "s", "a").ends_with("is an edge other than \"b\""));
     }
 
     #[test]

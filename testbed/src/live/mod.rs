@@ -444,8 +444,8 @@ impl Network for Live {
             "chosen: hosts of a live fabric have addresses of their own"
         );
         ensure!(
-            kinds.iter().flat_map(|kind| &kind.ttl).all(|&ttl| ttl >= workload::LEAST_TTL),
-            "ttl: at least {} in a live fabric",
+            kinds.iter().all(|kind| kind.suits_live()),
+            "ttl: at least {} in a live fabric, and no ttl_each",
             workload::LEAST_TTL
         );
         ensure!(

@@ -26,6 +26,9 @@ pub struct Change {
     /// Links that are other ones from now on.
     #[serde(default)]
     links: Vec<LinkChange>,
+    /// Static routes that are set or taken back.
+    #[serde(default)]
+    route: Vec<RouteChange>,
     /// Switches that are other ones from now on, as the scenario's own `switches`; those that are
     /// not named here do nothing to packets any more.
     #[serde(default)]
@@ -82,6 +85,23 @@ impl Program {
         let position =
             topology.position(name).with_context(|| format!("no switch is called {name:?}"));
         position.map(Self::Switch)
+    }
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RouteChange {
+    /// The edge that packets are for.
+    to: String,
+    /// The switch that sends them on.
+    node: String,
+    /// The neighbour to which it does; without one, by the shortest ways again.
+    via: Option<String>,
+}
+
+impl RouteChange {
+    fn apply(&self, topology: &mut Topology) -> Result<()> {
+        topology.set_route(&self.to, &self.node, self.via.as_deref())
     }
 }
 
@@ -192,6 +212,7 @@ impl Change {
         if let Some(named) = &self.switches {
             switches(named, topology)?;
         }
+        self.route.iter().try_for_each(|route| route.apply(topology))?;
         self.links.iter().try_for_each(|link| link.apply(topology))
     }
 
@@ -216,7 +237,8 @@ impl Change {
             self.merge(traffic)?;
             network.set_traffic(kinds(traffic)?)?;
         }
-        if !self.links.is_empty() {
+        if !self.links.is_empty() || !self.route.is_empty() {
+            self.route.iter().try_for_each(|route| route.apply(topology))?;
             self.links.iter().try_for_each(|link| link.apply(topology))?;
             network.set_links(topology)?;
         }

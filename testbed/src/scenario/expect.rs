@@ -37,6 +37,11 @@ pub struct Expectation {
     seen: Option<[f64; 2]>,
     /// Bounds of the share of all flows that have an exact count.
     coverage: Option<[f64; 2]>,
+    /// Bounds of the share of the flows that go round that a system says are certainly in a loop;
+    /// some must.
+    loops: Option<[f64; 2]>,
+    /// Bounds of the number of places where a system says that nothing goes on.
+    black_holes: Option<[u64; 2]>,
     /// Switches that a system names for inflated latencies, exactly these.
     inflated: Option<Vec<String>>,
     /// Whether the link that lost most is first among those that victims voted for, where there are
@@ -99,6 +104,8 @@ impl Expectation {
             self.victims.is_some(),
             self.seen.is_some(),
             self.coverage.is_some(),
+            self.loops.is_some(),
+            self.black_holes.is_some(),
             self.inflated.is_some(),
             self.suspected.is_some(),
             self.surpluses.is_some(),
@@ -117,6 +124,16 @@ impl Expectation {
             self.because.is_some(),
             self.seen.is_some(),
             self.coverage.is_some(),
+            self.loops.is_some(),
+            self.black_holes.is_some(),
+            self.inflated.is_some(),
+            self.suspected.is_some(),
+        ];
+        // And these are known to other systems alone.
+        let of_systems = [
+            self.coverage.is_some(),
+            self.loops.is_some(),
+            self.black_holes.is_some(),
             self.inflated.is_some(),
             self.suspected.is_some(),
         ];
@@ -124,13 +141,12 @@ impl Expectation {
         ensure!(
             self.system.is_none() || count(&conditions) == count(&general),
             "{:?}: of a system only `reported`, `complete`, `decoded`, `because`, `seen`, \
-             `coverage`, `inflated` and `suspected` are expected",
+             `coverage`, `loops`, `black_holes`, `inflated` and `suspected` are expected",
             self.says
         );
         ensure!(
-            self.system.is_some()
-                || self.coverage.is_none() && self.inflated.is_none() && self.suspected.is_none(),
-            "{:?}: coverage, inflated and suspected are those of a `system`",
+            self.system.is_some() || count(&of_systems) == 0,
+            "{:?}: coverage, loops, black_holes, inflated and suspected are those of a `system`",
             self.says
         );
         ensure!(any || !self.reported, "{:?} expects nothing", self.says);
@@ -182,6 +198,8 @@ impl Expectation {
             ("decoded", equals(self.decoded, epoch.exact)),
             ("because", self.because.as_ref().is_none_or(because)),
             ("coverage", within(&self.coverage, epoch.coverage)),
+            ("loops", within(&self.loops, epoch.loops)),
+            ("black_holes", within(&self.black_holes, epoch.black_holes)),
             ("inflated", self.inflated.is_none() || self.inflated == epoch.inflated),
             ("suspected", self.suspected.is_none() || self.suspected == epoch.suspected),
             ("seen", within(&self.seen, Some(seen))),

@@ -1,7 +1,9 @@
 //! An epoch of a scenario in a few numbers: what was reported beside what happened.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
+use calumma_analysis::Flow;
 use calumma_controller::report::{Amendment, EpochConfig, NetworkState};
 use serde::Serialize;
 
@@ -96,6 +98,11 @@ pub struct SystemSummary {
     pub coverage: Option<f64>,
     /// Why it does not claim to be whole.
     pub incomplete_because: Vec<String>,
+    /// Of the flows that went round, the share that it says are certainly in a loop; none where no
+    /// flow went round, or it looks for no such thing.
+    pub loops: Option<f64>,
+    /// Places where it says that nothing goes on; none where it looks for no such thing.
+    pub black_holes: Option<u64>,
     /// Switches that it names for inflated latencies; none where it looks for no such thing.
     pub inflated: Option<Vec<String>>,
     /// Whether the link that most victims voted for is the one that lost most; none where too few
@@ -126,11 +133,21 @@ impl SystemSummary {
                 .counted
                 .map(|counted| counted as f64 / truth.senders().max(1) as f64),
             incomplete_because: reported.incomplete_because.clone(),
+            loops: reported.looped.as_ref().and_then(|looped| found_of(looped, truth)),
+            black_holes: reported.black_holes,
             inflated: None,
             suspected: None,
             contradiction: contradiction.map(|wrong| format!("{system}: {wrong}")),
         }
     }
+}
+
+/// The share of the flows that went round that are among these.
+fn found_of(looped: &BTreeSet<Flow>, truth: &EpochTruth) -> Option<f64> {
+    let round = truth.flows.iter().filter(|flow| flow.turn().is_some());
+    let round: BTreeSet<Flow> = round.map(|flow| Flow::from(&flow.key)).collect();
+    let found = round.intersection(looped).count() as f64;
+    (!round.is_empty()).then(|| found / round.len() as f64)
 }
 
 impl SystemSummary {

@@ -31,6 +31,7 @@ mod way;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::{Result, ensure};
 use calumma_analysis::Report;
 use calumma_chamelemon::{Attention, Layout};
 use calumma_controller::analyse::Tasks;
@@ -38,6 +39,8 @@ use calumma_controller::attention::Bounds;
 use calumma_controller::report::EpochReport;
 use calumma_epoch::EpochClock;
 use calumma_sketch::HashKey;
+
+use crate::workload::Traffic;
 
 pub use self::clock::SwitchClock;
 pub use self::judge::{Judgement, Wrong};
@@ -78,6 +81,18 @@ pub struct Setup {
     pub seed: u64,
     /// The measurement systems.
     pub systems: Systems,
+}
+
+impl Setup {
+    /// Checks that a kind of traffic can be simulated so.
+    fn check_traffic(&self, kind: &Traffic) -> Result<()> {
+        kind.check_keys(self.layout.keys)?;
+        ensure!(
+            kind.ttl_each.is_empty() || matches!(self.detail, Detail::Packets { .. }),
+            "ttl_each: with detail = \"packets\" only, as runs have one time to live"
+        );
+        Ok(())
+    }
 }
 
 /// How finely traffic is simulated.

@@ -79,14 +79,14 @@ pub struct Simulation {
     /// Whether the controller can be reached from each node.
     reachable: Vec<bool>,
     last_connection: u64,
-    controller: Option<Controller>,
+    pub(super) controller: Option<Controller>,
     /// The hash keys, which a controller keeps for the one that comes after it.
     keys: HashKeys,
     queue: Queue<Event>,
     /// When the next [`Event::Deadline`] comes; all bits set where none does.
     deadline_ns: u64,
     /// The epoch that scenarios call 0.
-    first_epoch: u64,
+    pub(super) first_epoch: u64,
     /// Epochs that have passed by true time.
     passed: u64,
     /// The first epoch, counted from 0, that has not been reported, by system.
@@ -202,7 +202,7 @@ impl Simulation {
     /// # Errors
     /// When it can't flow on this topology, or the layout's keys can't tell its flows.
     pub fn set_traffic(&mut self, kinds: Vec<Traffic>) -> Result<()> {
-        kinds.iter().try_for_each(|kind| kind.check_keys(self.setup.layout.keys))?;
+        kinds.iter().try_for_each(|kind| self.setup.check_traffic(kind))?;
         self.flows = FlowSet::new(self.setup.seed, kinds, &self.topology, &self.routes)?;
         Ok(())
     }

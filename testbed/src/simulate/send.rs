@@ -96,7 +96,7 @@ impl Simulation {
                 continue;
             }
             let from = flow.edges[0];
-            let mut packet = bytes(&flow.frame(60));
+            let mut packet = bytes(&flow.frame_of(number, 60));
             let before = packet.bytes().len();
             // What is lost between the two sides of an edge enters first.
             let crosses = flow.edges[0] == flow.edges[1] && !flow.fate(epoch).is_victim();

@@ -1,6 +1,6 @@
 //! What really happened in an epoch.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use calumma_chamelemon::{Hierarchy, Run};
@@ -44,6 +44,9 @@ pub struct FlowTruth {
     pub copies: Vec<(Segment, u32)>,
     /// What else was done to packets on each segment, and to how many.
     pub treated: Vec<(Segment, Treatment, u32)>,
+    /// Packets that came to each switch, counted again where they come again, by position; only of a
+    /// flow whose way goes round.
+    pub visits: BTreeMap<usize, u32>,
     /// What those met that reached their sink, where packets are simulated one by one.
     pub met: Met,
     /// Which packets were lost and which copied, where the simulation knows them by number.
@@ -112,6 +115,7 @@ impl FlowTruth {
             losses: Vec::new(),
             copies: Vec::new(),
             treated: Vec::new(),
+            visits: BTreeMap::new(),
             met: Met::default(),
             lost_packets: Vec::new(),
             copied_packets: Vec::new(),
@@ -124,6 +128,16 @@ impl FlowTruth {
         self.way = way;
         self.from_first = from_first;
         self
+    }
+
+    /// Packets came to a switch, maybe again.
+    pub(super) fn visit(&mut self, switch: usize, packets: u32) {
+        *self.visits.entry(switch).or_default() += packets;
+    }
+
+    /// The switches of a turn, by position, where packets went round.
+    pub fn turn(&self) -> Option<BTreeSet<usize>> {
+        self.way.as_ref().filter(|_| !self.visits.is_empty())?.turn()
     }
 
     /// Packets were lost.

@@ -59,6 +59,7 @@ impl Load {
         (first, entered): (u32, MarkedRun),
         account: Account,
     ) -> Self {
+        let ttl = flow.ttl_of(first);
         Self {
             key: flow.key,
             entered,
@@ -67,7 +68,7 @@ impl Load {
             bytes: None,
             met: OnWay::default(),
             dscp: None,
-            ttl: flow.ttl,
+            ttl,
             has_crossed: false,
             way: way.clone(),
             at: 0,
@@ -338,6 +339,15 @@ impl Load {
         packet
     }
 
+    /// They come to a switch, maybe again.
+    fn visit(&self, truths: &mut Truths) {
+        if self.way.goes_round()
+            && let Some(flow) = truths.flow(self.account)
+        {
+            flow.visit(self.way.switch(self.at / 2), self.left.count());
+        }
+    }
+
     /// Whether they are where they leave the network.
     pub(super) fn has_arrived(&self) -> bool {
         self.at + 1 == self.way.segments()
@@ -447,6 +457,7 @@ impl Fabric {
                             onward.push((at_ns, load));
                             break;
                         }
+                        load.visit(truths);
                         at_ns = load.pass_inside(truths, switch, at_ns);
                     }
                     _ => load.lose_victims(truths),

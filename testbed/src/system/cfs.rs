@@ -47,6 +47,8 @@ impl System for Cfs {
             exact: false,
             lost,
             counted: Some(found.monitored_exactly),
+            looped: Some(found.loops.iter().filter(|it| it.certain).map(|it| it.flow).collect()),
+            black_holes: Some(found.black_holes.len() as u64),
             line: format!("{:>6} flows counted exactly, {share} of all", found.monitored_exactly),
         })
     }
@@ -66,7 +68,8 @@ impl System for Cfs {
         let truth = Passed::of(truth, topology);
         let flows = found.flows.iter().find_map(|count| truth.contradicts_flow(count));
         let losses = || truth.contradicts_losses(found);
-        let holes = || truth.contradicts_black_holes(found);
+        let holes =
+            || truth.contradicts_black_holes(found).or_else(|| truth.contradicts_loops(found));
         // What nodes that are missing have marked wrong, nobody can tell.
         let sums = || truth.contradicts_sums(found).filter(|_| report.complete);
         flows.or_else(losses).or_else(holes).or_else(sums)
@@ -89,6 +92,8 @@ struct Passed<'a> {
     /// Flows of which links changed the marks or addresses of packets, or held them up, and those
     /// that others became: no switch can know in which window their packets were sent.
     disturbed: HashSet<Flow>,
+    /// Flows that went round, and the switches of each turn that they took.
+    round: HashMap<Flow, Vec<BTreeSet<usize>>>,
 }
 
 /// What routers lost of a flow.
@@ -122,12 +127,15 @@ impl<'a> Passed<'a> {
             on_every_way: HashMap::new(),
             lost: None,
             disturbed: truth.disturbed.keys().map(Flow::from).collect(),
+            round: HashMap::new(),
         };
         match &truth.came {
             Some(came) => passed.read(came, &truth.flows),
             None => {
                 let sent = truth.flows.iter().filter(|flow| flow.packets > 0);
-                sent.for_each(|flow| passed.add(flow));
+                let (round, through): (Vec<_>, Vec<_>) = sent.partition(|of| of.turn().is_some());
+                through.into_iter().for_each(|flow| passed.add(flow));
+                round.into_iter().for_each(|flow| passed.add_round(flow));
             }
         }
         passed
@@ -176,12 +184,7 @@ impl<'a> Passed<'a> {
             }
         }
         self.entered.insert(flow, of.edge as usize);
-        let counts = self.counts.entry(flow).or_default();
-        let mut receive = |switch, packets: u32| {
-            let [there, bytes]: &mut [u64; 2] = counts.entry(switch).or_default();
-            *there += u64::from(packets);
-            *bytes += u64::from(packets) * length;
-        };
+        let mut receive = |switch, packets| self.receive((flow, length), switch, packets);
         let count = |list: &[(Segment, u32)], segment: Segment| {
             list.iter().filter(|(at, _)| *at == segment).map(|(_, packets)| *packets).sum::<u32>()
         };
@@ -198,6 +201,28 @@ impl<'a> Passed<'a> {
         }
         let common = self.on_every_way.entry(flow).or_insert_with(|| way.clone());
         common.retain(|switch| way.contains(switch));
+    }
+
+    /// Adds packets that went round until they had no time to live any more: on whatever way others
+    /// of the flow come, these were lost before.
+    fn add_round(&mut self, of: &FlowTruth) {
+        let Some(turn) = of.turn() else { return };
+        let flow = Flow::from(&of.key);
+        let length = (frame(&of.key, PACKET).len() - ETHERNET) as u64;
+        self.entered.insert(flow, of.edge as usize);
+        let home = [(of.edge as usize, of.packets)];
+        let visits = of.visits.iter().map(|(&switch, &packets)| (switch, packets)).chain(home);
+        let visited: BTreeSet<usize> = visits.clone().map(|(switch, _)| switch).collect();
+        visits.for_each(|(switch, packets)| self.receive((flow, length), switch, packets));
+        self.on_every_way.entry(flow).or_insert(visited);
+        self.round.entry(flow).or_default().push(turn);
+    }
+
+    /// Packets of a flow came to a switch, each of so many bytes.
+    fn receive(&mut self, (flow, length): (Flow, u64), switch: usize, packets: u32) {
+        let [there, bytes] = self.counts.entry(flow).or_default().entry(switch).or_default();
+        *there += u64::from(packets);
+        *bytes += u64::from(packets) * length;
     }
 
     /// Packets of a flow that the switch called `node` received, and their bytes.
@@ -285,6 +310,31 @@ impl<'a> Passed<'a> {
         None
     }
 
+    /// A loop is certain of a flow that does not go round, or not so.
+    fn contradicts_loops(&self, found: &Found) -> Option<String> {
+        let loops = found.loops.iter().filter(|it| it.certain);
+        for it in loops.filter(|it| !self.disturbed.contains(&it.flow)) {
+            let Some(turns) = self.round.get(&it.flow) else {
+                return Some(format!("{} is reported to go round, and no packet does", it.flow));
+            };
+            let position = |node: &String| self.topology.position(node);
+            let nodes: Option<BTreeSet<usize>> = it.nodes.iter().map(position).collect();
+            let is_of = |turn: &BTreeSet<usize>| {
+                usize::from(it.length) == turn.len()
+                    && nodes.as_ref().is_some_and(|nodes| nodes.is_subset(turn))
+            };
+            if !turns.iter().any(is_of) {
+                return Some(format!("{it:?}, but packets went round by {turns:?}"));
+            }
+            let entered = self.entered.get(&it.flow);
+            let entered = entered.and_then(|edge| self.counts.get(&it.flow)?.get(edge));
+            if it.packets > entered.map(|[packets, _]| *packets) {
+                return Some(format!("{it:?}, but {entered:?} packets and bytes entered"));
+            }
+        }
+        None
+    }
+
     /// Packets of a flow that routers lost between two switches, where wires were read.
     fn lost_between(&self, flow: &Flow, from: usize, to: usize) -> Option<i64> {
         self.lost.as_ref()?.get(flow)?.between(&self.routes, from, to)
@@ -325,9 +375,6 @@ impl<'a> Passed<'a> {
                     ));
                 }
             }
-        }
-        if let Some(it) = found.loops.iter().find(|it| it.certain) {
-            return Some(format!("{} is reported to go round, and no packet does", it.flow));
         }
         let mut peers: [HashMap<IpAddr, HashSet<IpAddr>>; 2] = Default::default();
         for flow in self.counts.keys() {

@@ -39,6 +39,8 @@ impl System for SketchInt {
             exact: false,
             lost: BTreeMap::new(),
             counted: Some(exact),
+            looped: None,
+            black_holes: None,
             line: format!(
                 "{:>7} packets, {:>7} with INT, {:>5} flows of which {exact} exact, {:>3} inflated, \
                  {:>3} path changes, {}",

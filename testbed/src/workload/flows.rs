@@ -49,8 +49,8 @@ pub struct Flow {
     pub start: f64,
     /// Its way through the network; none where no way leads there.
     pub way: Option<Arc<Way>>,
-    /// The time to live that its packets are sent with.
-    pub ttl: u8,
+    /// The times to live that its packets are sent with, one after the other, again and again.
+    ttls: Arc<[u8]>,
     /// The ToS byte of its packets where a router within the network sends them.
     pub inside: Option<u8>,
     /// Where it sends a packet now and then only: the time between two of them, in nanoseconds.
@@ -69,10 +69,20 @@ struct Slot {
 }
 
 impl Flow {
-    /// The beginning of a packet of it that is `wire_len` bytes long, as its host sends it.
+    /// The time to live that packet `number` of an epoch is sent with.
+    pub fn ttl_of(&self, number: u32) -> u8 {
+        self.ttls[number as usize % self.ttls.len()]
+    }
+
+    /// The beginning of its first packet of an epoch, `wire_len` bytes long, as its host sends it.
     pub fn frame(&self, wire_len: u16) -> Frame {
+        self.frame_of(0, wire_len)
+    }
+
+    /// The same of packet `number`.
+    pub fn frame_of(&self, number: u32, wire_len: u16) -> Frame {
         let mut frame = frame(&self.key, wire_len);
-        set_ttl(&mut frame, self.ttl);
+        set_ttl(&mut frame, self.ttl_of(number));
         frame
     }
 
@@ -139,7 +149,7 @@ impl Flow {
         let Some(way) = &self.way else { return true };
         let links = way.hops().iter().zip(1_usize..);
         let ends = |(hop, switches): (&Hop, usize)| {
-            let left = usize::from(self.ttl).saturating_sub(switches);
+            let left = usize::from(self.ttl_of(number)).saturating_sub(switches);
             left < usize::from(topology.links()[hop.link].quality.min_ttl.max(1))
         };
         if links.into_iter().any(ends) {
@@ -356,7 +366,10 @@ fn make(
         packets,
         start: of_slot.of(purpose::START).share(),
         way: None,
-        ttl: kind.ttl[key.src().to_bits() as usize % kind.ttl.len()],
+        ttls: match &kind.ttl_each[..] {
+            [] => [kind.ttl[key.src().to_bits() as usize % kind.ttl.len()]].into(),
+            each => each.into(),
+        },
         inside: kind.inside,
         gap_ns: kind.gap_ms.map(|[least, most]| {
             let ms = least + (most - least) * draw.of(purpose::GAP).share();

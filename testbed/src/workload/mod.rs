@@ -61,6 +61,10 @@ pub struct Traffic {
     pub inside: Option<u8>,
     /// Times to live that hosts send with: each of them one of these.
     pub ttl: Vec<u8>,
+    /// Times to live of a flow's packets, one after the other, again and again: a host that traces
+    /// its route, or varies them; in place of `ttl`, where there are any. With `detail =
+    /// "packets"` and simulated only.
+    pub ttl_each: Vec<u8>,
     /// Flows that a host chooses against public checksums, two by two.
     pub chosen: Option<Chosen>,
 }
@@ -84,6 +88,7 @@ impl Default for Traffic {
             gap_ms: None,
             inside: None,
             ttl: vec![64],
+            ttl_each: Vec::new(),
             chosen: None,
         }
     }
@@ -120,8 +125,14 @@ impl Traffic {
         );
         ensure!(!self.ttl.is_empty(), "ttl = []: at least one");
         ensure!(!self.ttl.contains(&0), "ttl = 0: hosts send with 1 to 255");
+        ensure!(!self.ttl_each.contains(&0), "ttl_each = 0: hosts send with 1 to 255");
         ensure!(self.flows <= 10_000_000, "flows = {}: at most 10,000,000", self.flows);
         Ok(())
+    }
+
+    /// Whether routers of a live fabric let all of its packets pass, and its hosts can send them.
+    pub(crate) fn suits_live(&self) -> bool {
+        self.ttl_each.is_empty() && self.ttl.iter().all(|&ttl| ttl >= LEAST_TTL)
     }
 
     /// Checks that all flows can be told by keys of a layout's kind, so that reports can be held

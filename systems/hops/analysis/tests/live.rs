@@ -60,6 +60,8 @@ impl System for HeldHops {
             exact,
             lost,
             counted: None,
+            looped: None,
+            black_holes: None,
             line: line.collect::<Vec<_>>().join("  "),
         })
     }

@@ -46,6 +46,8 @@ impl System for HeldHops {
             exact: report.complete,
             lost,
             counted: None,
+            looped: None,
+            black_holes: None,
             line: String::new(),
         })
     }
