@@ -1,12 +1,12 @@
-//! What the HTTP API answers about cooperative flow selection beside whole reports: flows, spreads
-//! and loops by window. `docs/cfs.md` is the operator's page.
+//! What the HTTP API answers about cooperative flow selection beside whole reports: flows, spreads,
+//! loops and losses by window. `docs/cfs.md` is the operator's page.
 
 use std::net::IpAddr;
 
 use axum::extract::{Query, State};
 use axum::response::Response;
 use calumma_analysis::{EpochHead, SystemReport};
-use calumma_cfs_analysis::{Cfs, FlowCount, Found, Loop, PathChange, Spread};
+use calumma_cfs_analysis::{BlackHole, Cfs, FlowCount, Found, Loop, Loss, PathChange, Spread};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -79,6 +79,24 @@ pub struct LoopsInWindow {
     pub path_changes: Vec<PathChange>,
 }
 
+/// Losses of a window, and where nothing goes on.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct LossesInWindow {
+    /// The window's first epoch, its start and length.
+    #[serde(flatten)]
+    pub head: EpochHead,
+    /// Number of the window.
+    pub window: u64,
+    /// Whether the window's measurement is whole and sound.
+    pub complete: bool,
+    /// Flows that lost packets between two nodes that counted them exactly.
+    #[schema(value_type = Vec<Object>)]
+    pub losses: Vec<Loss>,
+    /// Nodes or links from which nothing goes on.
+    #[schema(value_type = Vec<Object>)]
+    pub black_holes: Vec<BlackHole>,
+}
+
 /// Which flows are wanted: those that have all that is given.
 #[derive(Clone, Copy, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -129,6 +147,7 @@ pub(crate) fn router() -> OpenApiRouter<Server> {
         .routes(routes!(flows))
         .routes(routes!(superspreaders))
         .routes(routes!(loops))
+        .routes(routes!(losses))
 }
 
 /// Monitored flows of the latest windows, oldest window first, with a count for every hop
@@ -187,6 +206,23 @@ async fn loops(State(server): State<Server>, Query(window): Query<Window>) -> Re
         complete: report.complete,
         loops: report.findings.loops.clone(),
         path_changes: report.findings.path_changes.clone(),
+    };
+    of_reports(server, &Cfs, window.last, of).await
+}
+
+/// Losses between nodes in the latest windows, and black holes
+#[utoipa::path(get, path = "/api/v1/cfs/losses", params(Window),
+    responses(
+        (status = OK, body = Vec<LossesInWindow>),
+        (status = NOT_FOUND, description = "The system does not run", body = Problem),
+    ))]
+async fn losses(State(server): State<Server>, Query(window): Query<Window>) -> Response {
+    let of = |report: &SystemReport<Found>| LossesInWindow {
+        head: report.head,
+        window: report.findings.window,
+        complete: report.complete,
+        losses: report.findings.losses.clone(),
+        black_holes: report.findings.black_holes.clone(),
     };
     of_reports(server, &Cfs, window.last, of).await
 }

@@ -6,8 +6,10 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
-use calumma_analysis::SystemReport;
+use calumma_analysis::{Report, System, SystemReport};
+use calumma_cfs_analysis::Cfs;
 use calumma_controller::api::NodeStatus;
 use calumma_controller::config::Config;
 use calumma_controller::metrics::Metrics;
@@ -39,6 +41,7 @@ fn rendered() -> String {
     let reports = reports(40).new_tree(&mut TestRunner::deterministic()).unwrap().current();
     reports.iter().for_each(|report| metrics.record(report));
     metrics.record(&of_sketchint());
+    metrics.record(&*of_cfs());
     let counters = [("rx_packets".to_owned(), 7)].into();
     let node = NodeStatus { node: "e1".to_owned(), counters, ..NodeStatus::default() };
     metrics.render(&[node], &[]).unwrap()
@@ -70,6 +73,43 @@ fn of_sketchint() -> SystemReport<Found> {
         "nodes": [node], "links": [link], "flows": none, "path_changes": none, "loops": none,
         "inflated": none, "sinks": [sink] });
     serde_json::from_value(report).unwrap()
+}
+
+/// A report on a window of CFS in which flows went round, and nothing came to an edge.
+fn of_cfs() -> Arc<dyn Report> {
+    let none: [u8; 0] = [];
+    let flow =
+        json!({ "src": "10.1.0.2", "dst": "10.2.0.2", "sport": 7, "dport": 53, "proto": 17 });
+    let mut looped = json!({ "nodes": ["s1"], "length": 2, "ttls": [63, 61, 59], "packets": null,
+        "certain": true });
+    looped.as_object_mut().unwrap().extend(flow.as_object().unwrap().clone());
+    let hole = json!({ "place": { "from": "s1:in", "to": "e2:in" }, "flows": 3, "packets": 40 });
+    let node = json!({ "node": "s1", "role": "transit", "entries": 256, "used": 200,
+        "packets": 900, "counted": 800, "unmarked": 0, "admitted": 210, "evicted": 10,
+        "refused": 90, "filtered": 0, "crowded": 0, "claimed_in": 0, "claimed_out": 0,
+        "threshold_class": "unclaimed", "threshold": 0.5, "theta": 1.0, "flows": 300.0,
+        "flows_error": 9.0, "routes_changed": false, "sound": true, "bytes": 4096,
+        "guard": { "suspects": 12, "missed": 5 } });
+    let thresholds = json!({ "heavy_packets": 1, "heavy_change_packets": 1, "superspreader": 9,
+        "coverage_wanted": 0.9 });
+    let report = json!({ "system": "cfs", "epoch": 20, "start_unix_ns": 0, "length_ms": 1000,
+        "complete": true, "missing_nodes": none, "incomplete_because": none, "window": 1,
+        "flows_total": 310.0, "flows_total_error": 9.0, "monitored": 200,
+        "monitored_exactly": 190, "coverage": 0.6, "coverage_low": 0.5, "coverage_high": 0.7,
+        "thresholds": thresholds, "nodes": [node], "flows": none, "heavy_hitters": none,
+        "heavy_prefixes": none, "heavy_changes": none, "superspreaders": none, "flooded": none,
+        "size_distribution": null, "entropy": null, "losses": none, "black_holes": [hole],
+        "loops": [looped], "path_changes": none });
+    Cfs.read(&report.to_string()).expect("a report of cfs")
+}
+
+#[test]
+fn what_goes_round_and_where_nothing_goes_on_is_counted() {
+    let text = rendered();
+    let of = |name: &str| value(&text, &format!("calumma_cfs_{name}"));
+    assert_eq!([of("loops"), of("black_holes"), of("coverage")], [1.0, 1.0, 0.6]);
+    assert_eq!(of("suspects{node=\"s1\"}"), 12.0);
+    assert_eq!(of("guard_missed_total{node=\"s1\"}"), 5.0);
 }
 
 /// The value of a sample.

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::io::{Write as _, stdout};
 use std::time::Duration;
 
-use calumma_cfs_analysis::{FlowCount, HopCount, Loop, Spread};
-use calumma_controller::cfs::{FlowsInWindow, LoopsInWindow, SpreadsInWindow};
+use calumma_cfs_analysis::{BlackHole, FlowCount, HopCount, Loop, Loss, Spread};
+use calumma_controller::cfs::{FlowsInWindow, LoopsInWindow, LossesInWindow, SpreadsInWindow};
 use calumma_controller::report::Flow;
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -49,6 +49,11 @@ pub(crate) enum Ask {
         #[command(flatten)]
         windows: Windows,
     },
+    /// Where nothing goes on, and which flows lost packets between which switches
+    Losses {
+        #[command(flatten)]
+        windows: Windows,
+    },
 }
 
 #[derive(Args, Clone, Copy)]
@@ -88,6 +93,10 @@ pub(crate) fn show(client: &Client, ask: Ask) -> anyhow::Result<()> {
         Ask::Loops { windows } => {
             let path = "/api/v1/cfs/loops?";
             each(client, path, (windows, 20), |it: &LoopsInWindow| it.window, loops)
+        }
+        Ask::Losses { windows } => {
+            let path = "/api/v1/cfs/losses?";
+            each(client, path, (windows, 20), |it: &LossesInWindow| it.window, losses)
         }
     }
 }
@@ -211,6 +220,26 @@ fn loops(of: &LoopsInWindow) -> String {
     text
 }
 
+fn losses(of: &LossesInWindow) -> String {
+    let (mut text, window) = (String::new(), of.window);
+    for BlackHole { place, flows, packets } in &of.black_holes {
+        let (from, to) = (&place.from, &place.to);
+        let _ = writeln!(
+            text,
+            "{window:>12} nothing goes on from {from} to {to}: {packets} packets, flows: {flows}"
+        );
+    }
+    for Loss { flow, place, lost } in &of.losses {
+        let (from, to) = (&place.from, &place.to);
+        let _ = writeln!(text, "{window:>12} {flow}: {lost} packets lost from {from} to {to}");
+    }
+    if text.is_empty() {
+        let doubt = if of.complete { "" } else { " (incomplete)" };
+        let _ = writeln!(text, "{window:>12} no loss{doubt}");
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -283,5 +312,22 @@ mod tests {
         let said = text(json!([found]));
         assert!(said.ends_with("udp: 3 packets round by s1, e1, 2 hops a turn\n"), "{said}");
         assert_eq!(text(json!([])).trim(), "1 no loop");
+    }
+
+    #[test]
+    fn black_holes_stand_before_the_flows_that_lost_packets() {
+        let place = json!({ "from": "s1:in", "to": "e2:in" });
+        let hole = json!({ "place": place, "flows": 3, "packets": 40 });
+        let loss = json!({ "src": "10.1.0.2", "dst": "10.2.0.2", "sport": 7, "dport": 53,
+            "proto": 17, "place": place, "lost": 9 });
+        let text = |holes: Value, lost: Value| {
+            let of = json!({ "black_holes": holes, "losses": lost });
+            losses(&serde_json::from_value(window(of)).unwrap())
+        };
+        let said = text(json!([hole]), json!([loss]));
+        let lines: Vec<_> = said.lines().map(str::trim).collect();
+        assert_eq!(lines[0], "1 nothing goes on from s1:in to e2:in: 40 packets, flows: 3");
+        assert!(lines[1].ends_with("udp: 9 packets lost from s1:in to e2:in"), "{said}");
+        assert_eq!(text(json!([]), json!([])).trim(), "1 no loss");
     }
 }

@@ -20,6 +20,12 @@ function place({ from, to }) {
   return `${from} → ${to}`;
 }
 
+/** Flows without an entry that may go round; of a switch that does not watch them, nothing. */
+function guard(of) {
+  if (of == null) return null;
+  return of.missed > 0 ? `${count(of.suspects)} and more` : count(of.suspects);
+}
+
 function first(rows, all) {
   const rest = all.length - FLOWS_SHOWN;
   return rest > 0 ? [...rows, nothing(`and ${count(rest)} more`)] : rows;
@@ -44,13 +50,19 @@ export function draw(element, report) {
   if (!report) return replace(element, nothing('Shown with the first window.'));
   const nodes = report.nodes.map((node) => ({ cells: [
     node.node, `${count(node.used)} of ${count(node.entries)}`, count(node.refused + node.evicted),
-    count(Math.round(node.flows)),
+    count(Math.round(node.flows)), guard(node.guard),
   ] }));
-  const columns = [['node', 'name'], ['entries', 'number'], ['flows without', 'number'], ['flows', 'number']];
+  const columns = [['node', 'name'], ['entries', 'number'], ['flows without', 'number'], ['flows', 'number'],
+    ['may go round', 'number']];
   const parts = [nothing(coverage(report)), el('div', 'scroll', table(columns, nodes))];
   if (report.loops.length > 0) {
     parts.push(...flows(report.loops, [['hops a turn', 'number'], ['in a loop by', 'name'], ['certain', '']],
       (it) => [count(it.length), it.nodes.join(', '), it.certain ? 'yes' : 'perhaps']));
+  }
+  if (report.black_holes.length > 0) {
+    const holes = report.black_holes.map((it) => ({ cells: [place(it.place), count(it.flows), count(it.packets)] }));
+    const of = [['nothing goes on', 'name'], ['flows', 'number'], ['packets lost', 'number']];
+    parts.push(el('div', 'scroll', table(of, holes)));
   }
   if (report.losses.length > 0) {
     parts.push(...flows(report.losses, [['lost', 'number'], ['between', 'name']],

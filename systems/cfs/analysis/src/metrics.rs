@@ -19,6 +19,8 @@ struct Metrics {
     packets: IntCounterVec,
     evictions: IntCounterVec,
     refused: IntCounterVec,
+    suspects: GaugeVec,
+    guard_missed: IntCounterVec,
 }
 
 /// Metrics, registered with `on`.
@@ -40,6 +42,18 @@ pub(crate) fn new(on: &Registry) -> prometheus::Result<Box<dyn ReportMetrics>> {
         packets: counters(on, "cfs_packets_total", "Packets that a node has recorded.", node)?,
         evictions: counters(on, "cfs_evictions_total", "Flows that lost their entry.", node)?,
         refused: counters(on, "cfs_refused_total", "Flows that got no entry.", node)?,
+        suspects: gauges(
+            on,
+            "cfs_suspects",
+            "Flows without an entry that may be in loops, in the latest window.",
+            node,
+        )?,
+        guard_missed: counters(
+            on,
+            "cfs_guard_missed_total",
+            "Times that such a flow found no place in the loop guard.",
+            node,
+        )?,
     }))
 }
 
@@ -61,6 +75,10 @@ impl ReportMetrics for Metrics {
             self.packets.with_label_values(labels).inc_by(node.packets);
             self.evictions.with_label_values(labels).inc_by(node.evicted);
             self.refused.with_label_values(labels).inc_by(node.refused);
+            if let Some(guard) = node.guard {
+                self.suspects.with_label_values(labels).set(guard.suspects as f64);
+                self.guard_missed.with_label_values(labels).inc_by(guard.missed);
+            }
         }
     }
 }
