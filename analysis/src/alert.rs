@@ -10,6 +10,8 @@ use crate::report::Report;
 /// What an epoch shows about the thing watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
+    /// Beyond the limit, which one epoch proves: an alert starts at once.
+    Proven,
     /// Beyond the limit.
     Bad,
     /// Neither bad enough to start an alert nor good enough to end one.

@@ -36,7 +36,7 @@ pub use keys::{HashKeys, KeyedEpochs};
 pub use node::NodeEnd;
 pub use report::{EpochHead, Published, Report};
 pub use run::{
-    Analysis, AnyAnalysis, Collected, Delivery, Deployment, Node, NodeSetup, Remembered,
+    Analysis, AnyAnalysis, Collected, Delivery, Deployment, Node, NodeSetup, Notice, Remembered,
 };
 pub use steer::{Applied, Noticed, Standing, Steer};
 pub use system::{Panel, System, system_of, tables_of};

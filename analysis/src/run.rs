@@ -113,6 +113,17 @@ impl<S> Delivery<S> {
     }
 }
 
+/// What a node reports before its epoch is over.
+#[derive(Clone, Copy, Debug)]
+pub struct Notice<'a> {
+    /// The epoch; of a system that sums over windows, the window's first.
+    pub epoch: u64,
+    /// Version of the system's bodies that the node writes.
+    pub version: u8,
+    /// What it reports, in the system's own format.
+    pub body: &'a [u8],
+}
+
 /// An epoch, as far as it came. Of a system that sums over windows, a window.
 #[derive(Debug)]
 pub struct Collected<S> {
@@ -186,6 +197,20 @@ pub trait Analysis: Debug + Send + 'static {
     /// What can't be read: the node is then sent away with these words.
     fn decode(&self, node: &Node, version: u8, side: Side) -> Result<Self::Side, String>;
 
+    /// Reads what a node reports of `epoch` before that is over, and gives what is to be published
+    /// of it at once; nothing where all of it has been. What comes in here is not to be trusted.
+    ///
+    /// # Errors
+    /// What can't be read, or that nodes of this system report nothing so.
+    fn notice(
+        &mut self,
+        _node: &Node,
+        _head: EpochHead,
+        _of: Notice<'_>,
+    ) -> Result<Option<Published>, String> {
+        Err("nothing is expected before an epoch is over".to_owned())
+    }
+
     /// Reports an epoch. They come in order, each once, and all of them from the first that
     /// anything was received of.
     fn analyse(&mut self, epoch: Collected<Self::Side>) -> Self::Report;
@@ -214,6 +239,17 @@ pub trait AnyAnalysis: Debug + Send {
     /// What can't be read.
     fn decode(&self, node: &Node, version: u8, side: Side) -> Result<AnySide, String>;
 
+    /// See [`Analysis::notice`].
+    ///
+    /// # Errors
+    /// What can't be read.
+    fn notice(
+        &mut self,
+        node: &Node,
+        head: EpochHead,
+        of: Notice<'_>,
+    ) -> Result<Option<Published>, String>;
+
     /// See [`Analysis::analyse`].
     ///
     /// # Errors
@@ -240,6 +276,15 @@ impl<A: Analysis> AnyAnalysis for A {
 
     fn decode(&self, node: &Node, version: u8, side: Side) -> Result<AnySide, String> {
         Ok(Box::new(Analysis::decode(self, node, version, side)?))
+    }
+
+    fn notice(
+        &mut self,
+        node: &Node,
+        head: EpochHead,
+        of: Notice<'_>,
+    ) -> Result<Option<Published>, String> {
+        Analysis::notice(self, node, head, of)
     }
 
     fn analyse(&mut self, epoch: Collected<AnySide>) -> serde_json::Result<Published> {

@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use calumma_analysis::run::AnySide;
-use calumma_analysis::{AnyAnalysis, Collected, Delivery, EpochHead, Node, NodeSetup, Published};
+use calumma_analysis::{
+    AnyAnalysis, Collected, Delivery, EpochHead, Node, NodeSetup, Notice, Published,
+};
 use calumma_epoch::EpochClock;
 use calumma_wire::Side;
 
@@ -114,6 +116,26 @@ impl Analysing {
         received_ns: u64,
     ) -> Receipt {
         self.collector.take(node, epoch, Frame::Sealed { late_packets, body }, received_ns)
+    }
+
+    /// Takes in what the node at position `node` reports before an epoch is over, received at
+    /// `received_ns`. Gives what is to be published at once, as of the epoch in which it came.
+    ///
+    /// # Errors
+    /// What can't be read.
+    pub fn notice(
+        &mut self,
+        node: usize,
+        of: Notice<'_>,
+        received_ns: u64,
+    ) -> Result<Option<Published>, String> {
+        let epoch = self.clock.epoch_at(received_ns);
+        let head = EpochHead {
+            epoch,
+            start_unix_ns: self.clock.start_of(epoch),
+            length_ms: self.clock.length_ns() / 1_000_000,
+        };
+        self.analysis.notice(&self.nodes[node], head, of)
     }
 
     /// The next epoch that is to be reported at `now_ns`, if any; ask until there is none. `clocks`

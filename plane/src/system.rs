@@ -427,6 +427,12 @@ pub trait SwitchSystem: Debug + Send {
         Vec::new()
     }
 
+    /// What is to be reported before its epoch is over, in the system's own format, and that epoch.
+    /// Asked several times an epoch; what it gives is sent once, and lost without a connection.
+    fn notice(&self, _now_ns: u64) -> Option<(u64, Vec<u8>)> {
+        None
+    }
+
     /// What it has counted since it began, by name.
     fn counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()

@@ -21,6 +21,7 @@ pub(crate) mod kind {
     pub(crate) const SEALED: u8 = 0x05;
     pub(crate) const ECHO: u8 = 0x06;
     pub(crate) const PATHS_SEEN: u8 = 0x07;
+    pub(crate) const NOTICE: u8 = 0x08;
     pub(crate) const WELCOME: u8 = 0x81;
     pub(crate) const RECONFIGURE: u8 = 0x82;
     pub(crate) const REFUSED: u8 = 0x83;
@@ -55,6 +56,16 @@ pub enum Message {
         /// Packets of the epoch that came too late to be recorded.
         late_packets: u64,
         /// What else is known of them, in the system's own format; often empty.
+        body: Vec<u8>,
+    },
+    /// Node: what a system reports before its epoch is over, to a controller that reads notices of
+    /// that system in the version it runs; it is in the side again. Lost without a connection.
+    Notice {
+        /// The system.
+        system: SystemId,
+        /// The epoch; of a system that sums over windows, the window's first.
+        epoch: u64,
+        /// What is reported, in the system's own format.
         body: Vec<u8>,
     },
     /// Node: the answer to a probe, at once. All times are nanoseconds since the Unix epoch.
@@ -209,6 +220,7 @@ impl Message {
             Self::Applied { .. } => "applied",
             Self::Side(side) => side.side.name(),
             Self::Sealed { .. } => "sealed",
+            Self::Notice { .. } => "notice",
             Self::Echo { .. } => "echo",
             Self::Welcome(_) => "welcome",
             Self::Reconfigure { .. } => "reconfigure",
@@ -258,6 +270,11 @@ impl Message {
                     out.extend_from_slice(body);
                 });
             }
+            Self::Notice { system, epoch, body } => frame(out, kind::NOTICE, &|out| {
+                fields::put_system(out, *system);
+                put_u64(out, *epoch);
+                out.extend_from_slice(body);
+            }),
             Self::Welcome(welcome) => frame(out, kind::WELCOME, &|out| {
                 put_u16(out, welcome.node_id.unwrap_or(0));
                 out.extend_from_slice(&welcome.hash_key.key);
@@ -402,6 +419,11 @@ impl Message {
                 late_packets: body.u64("late packets")?,
                 body: body.rest().to_vec(),
             },
+            kind::NOTICE => Self::Notice {
+                system: fields::system(body)?,
+                epoch: body.u64("epoch")?,
+                body: body.rest().to_vec(),
+            },
             kind::WELCOME => Self::Welcome(Box::new(Welcome {
                 node_id: match body.u16("node id")? {
                     0 => None,
@@ -447,6 +469,7 @@ pub(crate) fn name_of(kind: u8) -> Option<&'static str> {
         kind::APPLIED => "an applied frame",
         kind::SIDE => "a side frame",
         kind::SEALED => "a sealed frame",
+        kind::NOTICE => "a notice frame",
         kind::WELCOME => "a welcome frame",
         kind::RECONFIGURE => "a reconfigure frame",
         kind::REFUSED => "a refused frame",

@@ -210,6 +210,11 @@ fn message() -> impl Strategy<Value = Message> {
         (id(), any::<(u64, u64)>(), bytes()).prop_map(|(system, (epoch, late_packets), body)| {
             Message::Sealed { system, epoch, late_packets, body }
         }),
+        (id(), any::<u64>(), bytes()).prop_map(|(system, epoch, body)| Message::Notice {
+            system,
+            epoch,
+            body
+        }),
         (id(), any::<u64>(), bytes()).prop_map(|(system, effective_epoch, plan)| {
             Message::Reconfigure { system, effective_epoch, plan }
         }),
@@ -300,7 +305,8 @@ proptest! {
             (Ok(Message::Side(read)), Message::Side(sent)) => {
                 prop_assert!(sent.body.starts_with(&read.body) && read.body.len() < sent.body.len());
             }
-            (Ok(Message::Sealed { body: read, .. }), Message::Sealed { body: sent, .. }) => {
+            (Ok(Message::Sealed { body: read, .. }), Message::Sealed { body: sent, .. })
+            | (Ok(Message::Notice { body: read, .. }), Message::Notice { body: sent, .. }) => {
                 prop_assert!(sent.starts_with(&read) && read.len() < sent.len());
             }
             (Ok(read), sent) => prop_assert_eq!(read, sent),

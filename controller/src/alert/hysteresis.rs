@@ -62,6 +62,7 @@ impl Hysteresis {
     ) -> Option<(Transition, Lasting)> {
         let Some(lasting) = &mut self.lasting else {
             match reading {
+                Reading::Proven => self.run = patience.raise_after.max(1),
                 Reading::Bad => self.run += 1,
                 Reading::Between | Reading::Good => self.run = 0,
                 Reading::Unknown => {}
@@ -76,7 +77,7 @@ impl Hysteresis {
         };
         match reading {
             Reading::Good => self.run += 1,
-            Reading::Between | Reading::Bad => self.run = 0,
+            Reading::Between | Reading::Bad | Reading::Proven => self.run = 0,
             Reading::Unknown => {}
         }
         let lasted = *lasting;
@@ -114,6 +115,14 @@ mod tests {
             clear_after,
             update_ns: epochs * EPOCH_NS,
         })
+    }
+
+    #[test]
+    fn what_one_epoch_proves_starts_an_alert_at_once_and_keeps_it() {
+        use Reading::{Bad, Good, Proven, Unknown};
+        let patience = Patience { raise_after: 3, clear_after: 2, update_ns: u64::MAX };
+        let said = transitions(&[Unknown, Bad, Proven, Good, Proven, Good, Good], &patience);
+        assert_eq!(said, [(2, Transition::Start), (6, Transition::End)]);
     }
 
     /// What an alert says over epochs that read so, by epoch.

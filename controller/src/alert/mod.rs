@@ -154,6 +154,11 @@ impl Sink for Alerts {
         self.check_lost()
     }
 
+    fn notice(&mut self, published: &Published) -> anyhow::Result<()> {
+        let events = self.watch.take(&*published.report);
+        self.send(&events)
+    }
+
     fn tick(&mut self) -> anyhow::Result<()> {
         self.watch_nodes()?;
         self.check_lost()

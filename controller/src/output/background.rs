@@ -34,6 +34,14 @@ pub trait Sink: Send + 'static {
     /// When something is lost.
     fn take(&mut self, published: &Arc<Published>) -> anyhow::Result<()>;
 
+    /// Takes what is reported before its epoch is over; nobody relies on it.
+    ///
+    /// # Errors
+    /// When something is lost.
+    fn notice(&mut self, _published: &Published) -> anyhow::Result<()> {
+        Ok(())
+    }
+
     /// Has all that was taken outlive the machine, where that is what the sink is for. Comes before
     /// anyone relies on it.
     ///
@@ -100,11 +108,18 @@ impl SinkStatus {
     }
 }
 
+/// What sinks are given.
+#[derive(Clone, Debug)]
+enum Item {
+    Report(Arc<Published>),
+    Notice(Arc<Published>),
+}
+
 /// A sink's thread and the way to it.
 #[derive(Debug)]
 struct Worker {
     status: Arc<SinkStatus>,
-    sender: SyncSender<Arc<Published>>,
+    sender: SyncSender<Item>,
     thread: JoinHandle<()>,
 }
 
@@ -158,16 +173,21 @@ impl Background {
 fn run(
     mut sink: impl Sink,
     status: &SinkStatus,
-    reports: &Receiver<Arc<Published>>,
+    reports: &Receiver<Item>,
     kept: impl Fn(&dyn Report),
 ) {
     loop {
         match reports.recv_timeout(TICK) {
             Ok(first) => {
                 let mut taken = Vec::new();
-                for published in
-                    std::iter::once(first).chain(reports.try_iter()).take(MOST_UNSYNCED)
-                {
+                for item in std::iter::once(first).chain(reports.try_iter()).take(MOST_UNSYNCED) {
+                    let published = match item {
+                        Item::Report(published) => published,
+                        Item::Notice(published) => {
+                            status.check(sink.notice(&published));
+                            continue;
+                        }
+                    };
                     match sink.take(&published) {
                         Ok(()) => taken.push(published),
                         lost => status.check(lost),
@@ -186,20 +206,30 @@ fn run(
     status.check(sink.finish());
 }
 
-impl Output for Background {
-    fn report(&mut self, report: &dyn Report, json: &str) {
+impl Background {
+    fn give(&self, report: &dyn Report, json: &str, item: impl Fn(Arc<Published>) -> Item) {
         if self.workers.is_empty() {
             return;
         }
         let published = Arc::new(Published { report: report.to_shared(), json: json.to_owned() });
         for Worker { status, sender, .. } in &self.workers {
-            if sender.try_send(published.clone()).is_err() {
+            if sender.try_send(item(published.clone())).is_err() {
                 let dropped = status.dropped.fetch_add(1, Relaxed) + 1;
                 if dropped.is_power_of_two() {
                     warn!("{}: too slow or gone; {dropped} reports dropped so far", status.name);
                 }
             }
         }
+    }
+}
+
+impl Output for Background {
+    fn report(&mut self, report: &dyn Report, json: &str) {
+        self.give(report, json, Item::Report);
+    }
+
+    fn notice(&mut self, report: &dyn Report, json: &str) {
+        self.give(report, json, Item::Notice);
     }
 
     fn finish(&mut self) -> anyhow::Result<()> {

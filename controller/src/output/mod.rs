@@ -21,6 +21,9 @@ pub trait Output: Send {
     /// Takes a report; `json` is the same as one line of JSON, without a line break.
     fn report(&mut self, report: &dyn Report, json: &str);
 
+    /// Takes what is reported before its epoch is over, and is in the epoch's report again.
+    fn notice(&mut self, _report: &dyn Report, _json: &str) {}
+
     /// Writes out what is still held back.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use calumma_analysis::{AnyAnalysis, Node};
+use calumma_analysis::{AnyAnalysis, Node, Notice, Published};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tracing::{error, info};
@@ -153,7 +153,16 @@ impl Running {
             return self.lane.drop_frame();
         }
         let epoch = frame.epoch();
+        let problem = |problem| format!("{}: {problem}", self.lane.system.name());
         let receipt = match frame {
+            NodeFrame::Notice { body, .. } => {
+                let of = Notice { epoch, version, body: &body };
+                match self.system.notice(at, of, received_ns) {
+                    Ok(noticed) => noticed.iter().for_each(|noticed| self.notice(noticed)),
+                    Err(wrong) => self.hub.close(position, connection, problem(wrong)),
+                }
+                return;
+            }
             NodeFrame::Sealed { late_packets, body, .. } => {
                 self.system.sealed(at, epoch, (late_packets, body), received_ns)
             }
@@ -161,14 +170,17 @@ impl Running {
                 self.hub.note_counters(position, std::mem::take(&mut side.counters));
                 match self.system.side(at, version, *side, received_ns) {
                     Ok(receipt) => receipt,
-                    Err(problem) => {
-                        let problem = format!("{}: {problem}", self.lane.system.name());
-                        return self.hub.close(position, connection, problem);
-                    }
+                    Err(wrong) => return self.hub.close(position, connection, problem(wrong)),
                 }
             }
         };
         self.hub.note_frame(position, epoch, receipt);
+    }
+
+    /// Publishes what nodes have reported before an epoch is over.
+    fn notice(&self, noticed: &Published) {
+        self.publisher.notice(&*noticed.report, &noticed.json);
+        self.hub.noticed(&noticed.json);
     }
 
     fn publish(&self, analysed: Analysed) {

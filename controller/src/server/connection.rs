@@ -345,6 +345,10 @@ async fn converse(
                 let frame = NodeFrame::Sealed { system, epoch, late_packets, body };
                 inbound.take(frame, received_at_ns).await?;
             }
+            Message::Notice { system, epoch, body } => {
+                let frame = NodeFrame::Notice { system, epoch, body };
+                inbound.take(frame, received_at_ns).await?;
+            }
             Message::Echo { sent_ns, received_ns, answered_ns } => {
                 // An answer to what was not asked, or twice, says nothing.
                 let Some(at) = probes.iter().position(|&probe| probe == sent_ns) else { continue };
@@ -402,6 +406,14 @@ impl Inbounds<'_> {
         let side = match &frame {
             NodeFrame::Side(side) => Some(side.side),
             NodeFrame::Sealed { .. } => None,
+            // It is no part of what is collected of the epoch, nor late for it.
+            NodeFrame::Notice { .. } => {
+                if let Inlet::Analysis(queue, _) = &lane.inlet {
+                    let inbound = Inbound { node, connection, version, frame, received_ns };
+                    lane.put(queue, inbound, alone).await;
+                }
+                return Ok(());
+            }
         };
         // Late as well from before it was switched on, or after it was switched off.
         let known = match lane.covers(epoch) {

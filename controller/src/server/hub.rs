@@ -17,7 +17,7 @@ use calumma_analysis::{HashKeys, Node, System};
 use calumma_epoch::EpochClock;
 use calumma_ports::Guests;
 use calumma_wire::{Domain, Role};
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 
 use self::marking::Marked;
 use self::nodes::Entry;
@@ -43,6 +43,9 @@ const NODE_LEAD_NS: u64 = 5_000_000;
 
 /// The systems that run, those that are about to end among them.
 pub(crate) type Lanes = Arc<Vec<Arc<Lane>>>;
+
+/// Notices that a reader of events may be behind by.
+const NOTICES_WAITING: usize = 256;
 
 /// The shared state. Locks are taken in the order of the fields and held for moments only. A frame
 /// takes that of its own node alone.
@@ -71,6 +74,8 @@ pub struct Hub {
     /// Connections whose node is not known yet.
     strangers: Arc<Guests>,
     topologies: Arc<Topologies>,
+    /// What is reported before its epoch is over, as JSON, to whoever reads events.
+    notices: broadcast::Sender<Arc<str>>,
     paths: Mutex<Paths>,
     /// Whose packets are measured.
     domain: Mutex<Domain>,
@@ -107,6 +112,7 @@ impl Hub {
             positions: nodes.iter().map(|node| node.name.clone()).zip(0..).collect(),
             nodes: nodes.into_iter().map(Entry::expected).collect(),
             unexpected: Unexpected::default(),
+            notices: broadcast::Sender::new(NOTICES_WAITING),
             topologies: Arc::new(Topologies::new(config.topology.clone())),
             config,
         })
@@ -120,6 +126,17 @@ impl Hub {
     /// The deployment's epochs.
     pub fn clock(&self) -> EpochClock {
         self.clock
+    }
+
+    /// What is reported before its epoch is over from now on.
+    pub(crate) fn notices(&self) -> broadcast::Receiver<Arc<str>> {
+        self.notices.subscribe()
+    }
+
+    /// Something is reported before its epoch is over.
+    pub(super) fn noticed(&self, json: &str) {
+        // Fails only where nobody reads.
+        let _ = self.notices.send(json.into());
     }
 
     /// The deployment's number.

@@ -49,6 +49,15 @@ pub(crate) enum NodeFrame {
         /// What else is known of them, in the system's own format.
         body: Vec<u8>,
     },
+    /// What is reported before the epoch is over.
+    Notice {
+        /// The system.
+        system: SystemId,
+        /// The epoch.
+        epoch: u64,
+        /// What is reported, in the system's own format.
+        body: Vec<u8>,
+    },
 }
 
 impl NodeFrame {
@@ -56,7 +65,7 @@ impl NodeFrame {
     pub(crate) fn system(&self) -> SystemId {
         match self {
             Self::Side(side) => side.system,
-            Self::Sealed { system, .. } => *system,
+            Self::Sealed { system, .. } | Self::Notice { system, .. } => *system,
         }
     }
 
@@ -64,7 +73,7 @@ impl NodeFrame {
     pub(crate) fn epoch(&self) -> u64 {
         match self {
             Self::Side(side) => side.epoch,
-            Self::Sealed { epoch, .. } => *epoch,
+            Self::Sealed { epoch, .. } | Self::Notice { epoch, .. } => *epoch,
         }
     }
 }
@@ -76,6 +85,7 @@ impl From<NodeFrame> for Message {
             NodeFrame::Sealed { system, epoch, late_packets, body } => {
                 Self::Sealed { system, epoch, late_packets, body }
             }
+            NodeFrame::Notice { system, epoch, body } => Self::Notice { system, epoch, body },
         }
     }
 }

@@ -27,6 +27,11 @@ impl Publisher {
         lock(&self.0).iter_mut().for_each(|output| output.report(report, json));
     }
 
+    /// The same of what is reported before its epoch is over.
+    pub(crate) fn notice(&self, report: &dyn Report, json: &str) {
+        lock(&self.0).iter_mut().for_each(|output| output.notice(report, json));
+    }
+
     /// Has every output write out what it holds back.
     ///
     /// # Errors

@@ -6,5 +6,7 @@
 
 pub mod frames;
 pub mod plane;
+mod turns;
 
 pub use plane::Cfs;
+pub use turns::Turns;

@@ -2,7 +2,7 @@
 
 mod samples;
 
-use calumma_cfs::frames::{Entry, Setup, Suspects, Totals, Window};
+use calumma_cfs::frames::{Entry, Notice, Setup, Suspects, Totals, Window};
 use calumma_sketch::table::{Rank, Refused};
 use calumma_sketch::{FlowKey, HyperLogLog, KeyKind, WideKey, either};
 use proptest::prelude::*;
@@ -299,4 +299,20 @@ fn suspects_that_contradict_themselves_are_refused_with_their_byte() {
     many[at..at + 4].copy_from_slice(&Suspects::MOST.to_le_bytes());
     let refused = Window::decode(&many, &setup).unwrap_err().to_string();
     assert!(refused.ends_with("number of suspects: 22 columns follow"), "{refused}");
+}
+
+#[test]
+fn a_notice_of_what_is_no_loop_for_certain_is_refused_and_a_damaged_one_never_panics() {
+    let notice = samples::notice();
+    for (ttl, differences) in [(63, 0b1_0100), (63, 1 << 7), (9, 0b1_0101_0100), (0, 0)] {
+        let mut wrong = notice.clone();
+        (wrong.flows[1].ttl, wrong.flows[1].differences) = (ttl, differences);
+        let error = Notice::decode(&wrong.encode()).unwrap_err().to_string();
+        assert!(error.starts_with("byte "), "{error}");
+    }
+    let bytes = notice.encode();
+    for end in 0..bytes.len() {
+        assert!(Notice::decode(&bytes[..end]).is_err(), "{end}");
+    }
+    assert!(Notice::decode(&[&bytes[..], &[0]].concat()).is_err());
 }

@@ -6,7 +6,7 @@ mod samples;
 
 use std::path::PathBuf;
 
-use calumma_cfs::frames::{Graded, Hop, Setup, Window};
+use calumma_cfs::frames::{Graded, Hop, Notice, Setup, Window};
 use calumma_sketch::grade::HopRule;
 
 /// Setups that differ in all that can differ.
@@ -85,4 +85,11 @@ fn what_is_watched_for_loops_is_what_the_golden_files_of_version_2_hold() {
         let golden = check_in("v2", name, &window.encode());
         assert_eq!(Window::decode(&golden, &setup), Ok(window), "{name}");
     }
+}
+
+#[test]
+fn notices_are_what_the_golden_file_of_version_3_holds() {
+    let notice = samples::notice();
+    let golden = check_in("v3", "notice", &notice.encode());
+    assert_eq!(Notice::decode(&golden), Ok(notice));
 }

@@ -146,3 +146,30 @@ fn flowlets_changes_of_path_traceroutes_and_hosts_of_any_ttl_are_no_loop() {
     let totals: u64 = windows.iter().map(|of| of.totals.refused_packets).sum();
     assert!(totals > 10_000, "{totals} packets without an entry");
 }
+
+#[test]
+fn a_flow_that_goes_round_is_reported_at_once_and_once_a_window() {
+    // With an entry or without one: the table has room for all flows, or for a part of them.
+    for flows in [40, 1200] {
+        let round = |number: u32| number.is_multiple_of(8);
+        let ttls = |number| match round(number) {
+            true => (1..=62).rev().step_by(2).collect(),
+            // Hosts that trace routes.
+            false if number % 8 == 1 => (1..=30).collect(),
+            false => vec![62; 4],
+        };
+        let packets: Vec<(u32, u8)> = (0..flows)
+            .flat_map(|number| ttls(number).into_iter().map(move |ttl| (number, ttl)))
+            .collect();
+        let (windows, switch) = windows(2, &packets);
+        let now_ns = clock().start_of(FIRST_EPOCH + 40);
+        let (epoch, found) = switch.notice(now_ns).expect("flows go round");
+        assert_eq!((epoch, switch.notice(now_ns + EPOCH_NS)), (FIRST_EPOCH, None));
+        let found: HashSet<WideKey> = found.into_iter().collect();
+        let expected: HashSet<WideKey> =
+            (0..flows).filter(|&n| round(n)).map(|n| flow(n, KeyKind::Dual)).collect();
+        assert!(found.is_subset(&expected), "{} of {flows}", found.len());
+        assert!(found.len() * 100 >= expected.len() * 99, "{} of {}", found.len(), expected.len());
+        assert!(found.is_subset(&going_round(&windows, 2)), "the window has them, too");
+    }
+}

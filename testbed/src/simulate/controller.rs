@@ -119,6 +119,8 @@ pub(super) struct Controller {
     /// What the live one keeps on its disk: copies share it.
     keys: HashKeys,
     paths: Paths,
+    /// What was published before its epoch was over, and when.
+    pub(super) notices: Vec<(u64, Published)>,
 }
 
 impl Controller {
@@ -138,6 +140,7 @@ impl Controller {
             plan: Plan::new(setup.attention),
             keys: keys.clone(),
             paths: Paths::new(setup.clock, setup.probes, edges),
+            notices: Vec::new(),
             setup: setup.clone(),
             topology: topology.clone(),
         };
@@ -199,7 +202,7 @@ impl Controller {
                     let effective_epoch = self.earliest_epoch(now_ns);
                     answers.extend(self.welcome(node, &Before::Hello(&held), effective_epoch));
                 }
-                message @ (Message::Side(_) | Message::Sealed { .. }) => {
+                message @ (Message::Side(_) | Message::Sealed { .. } | Message::Notice { .. }) => {
                     let taken = self.take(node, message, now_ns);
                     taken.with_context(|| format!("a frame of {name}"))?;
                 }
@@ -228,7 +231,7 @@ impl Controller {
     fn take(&mut self, at: usize, message: Message, received_ns: u64) -> Result<()> {
         let system = match &message {
             Message::Side(side) => side.system,
-            Message::Sealed { system, .. } => *system,
+            Message::Sealed { system, .. } | Message::Notice { system, .. } => *system,
             _ => return Ok(()),
         };
         let Peer { node, reader, offers, .. } = &self.peers[at];
@@ -237,7 +240,10 @@ impl Controller {
             return Ok(());
         };
         let version = lane.version_of(role, offers).context("it does not run that system")?;
-        lane.take(Inbound { node: at, role, version, message, bytes, received_ns })
+        let noticed =
+            lane.take(Inbound { node: at, role, version, message, bytes, received_ns })?;
+        self.notices.extend(noticed.map(|published| (received_ns, published)));
+        Ok(())
     }
 
     /// What a node is sent that is to run from `effective_epoch` on what runs here.

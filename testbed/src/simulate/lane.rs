@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use calumma_analysis::{Deployment, HashKeys, Node, NodeSetup, Published, System, Unprobed};
+use calumma_analysis::{
+    Deployment, HashKeys, Node, NodeSetup, Notice, Published, System, Unprobed,
+};
 use calumma_chamelemon::frames;
 use calumma_chamelemon::{Attention, Layout};
 use calumma_controller::analyse::{Analyser, DecodedEpoch, Decoder};
@@ -245,11 +247,12 @@ impl Lane {
         }
     }
 
-    /// Takes in a frame about an epoch; nothing where the system does not run in it.
+    /// Takes in a frame about an epoch; nothing where the system does not run in it. Gives what is
+    /// published at once.
     ///
     /// # Errors
     /// What can't be read, or is not to come from such a node.
-    pub(super) fn take(&mut self, inbound: Inbound) -> Result<()> {
+    pub(super) fn take(&mut self, inbound: Inbound) -> Result<Option<Published>> {
         let Inbound { node, role, version, message, bytes, received_ns } = inbound;
         let epoch = match &message {
             wire::Message::Side(side) => {
@@ -257,11 +260,11 @@ impl Lane {
                 ensure!(sides_of(role).contains(&kind), "a side that no {} has", role.name());
                 side.epoch
             }
-            wire::Message::Sealed { epoch, .. } => *epoch,
-            _ => return Ok(()),
+            wire::Message::Sealed { epoch, .. } | wire::Message::Notice { epoch, .. } => *epoch,
+            _ => return Ok(None),
         };
         if epoch < self.first_epoch || self.end.is_some_and(|end| epoch >= end) {
-            return Ok(());
+            return Ok(None);
         }
         match &mut self.analysis {
             Analysis::ChameleMon(of) => {
@@ -277,10 +280,13 @@ impl Lane {
                     receipt.map_err(anyhow::Error::msg)?;
                 } else if let wire::Message::Sealed { late_packets, body, .. } = message {
                     of.sealed(place, epoch, (late_packets, body), received_ns);
+                } else if let wire::Message::Notice { body, .. } = message {
+                    let notice = Notice { epoch, version, body: &body };
+                    return of.notice(place, notice, received_ns).map_err(anyhow::Error::msg);
                 }
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// What is to be done at `now_ns`, if anything; ask until there is nothing. A message about a

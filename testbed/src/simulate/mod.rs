@@ -18,6 +18,7 @@ mod link;
 mod nat;
 mod network;
 mod node;
+mod notices;
 mod numbers;
 mod paths;
 mod send;

@@ -182,7 +182,8 @@ impl Node {
         if let Switch::Software(software) = &mut self.switch {
             let (probes, message) = software.probe(shown_ns);
             self.probes.extend(probes);
-            message.iter().for_each(|message| self.conversation.tell(message));
+            let messages = message.into_iter().chain(software.notices(shown_ns));
+            messages.for_each(|message| self.conversation.tell(&message));
         }
         self.conversation.flush();
         Ok(())

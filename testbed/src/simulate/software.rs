@@ -93,6 +93,11 @@ impl Software {
         (probes, paths.message(shown_ns))
     }
 
+    /// What systems report before their epochs are over.
+    pub(super) fn notices(&self, shown_ns: u64) -> impl Iterator<Item = Message> {
+        self.systems.notices(shown_ns)
+    }
+
     /// A probe arrives from the fabric. Gives whether it is taken out.
     pub(super) fn take_probe(&mut self, probe: &mut ProbeBytes, shown_ns: u64) -> bool {
         self.worker.advance_to(shown_ns);

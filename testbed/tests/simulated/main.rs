@@ -3,6 +3,7 @@
 mod cfs;
 mod clocks;
 mod generator;
+mod notices;
 mod p4_cfs;
 mod p4_edge;
 mod probes;

@@ -9,7 +9,7 @@ use axum::http::HeaderMap;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::Stream;
 use serde::Deserialize;
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 use utoipa::IntoParams;
 
 use super::epochs::{Epoch, View};
@@ -41,7 +41,9 @@ fn summary() -> View {
 ///
 /// Server-Sent Events of the type `epoch`: `id` is the epoch's number, `data` its JSON. Before it
 /// come events of the type `amendment`, one for each loss of an earlier epoch that it makes
-/// uncertain; their `data` is as in `amendments` of the report. Whoever reconnects with
+/// uncertain; their `data` is as in `amendments` of the report. What another system reports before
+/// its epoch is over comes at once as an event of the type `notice`, with the system's name in the
+/// `data`: flows that go round, of `cfs`. Whoever reconnects with
 /// `Last-Event-ID`, as browsers do, misses nothing that is still remembered. To one who reads too
 /// slowly, epochs that are no longer remembered are not sent: numbers then jump.
 #[utoipa::path(get, path = "/api/v1/events",
@@ -56,6 +58,7 @@ pub(super) async fn events(
     let recent = &server.hub.chamelemon.recent;
     // Watched before looking, so that no report falls in between.
     let reported = recent.watch();
+    let notices = server.hub.notices();
     let next = match known {
         Some(known) => known.saturating_add(1),
         None => match recent.reports(from.last.max(1)).first() {
@@ -71,12 +74,15 @@ pub(super) async fn events(
         fetched: VecDeque::new(),
         ready: VecDeque::new(),
         reported,
+        notices,
         stopped: server.stopped,
     };
     let stream = futures_util::stream::unfold(feed, async |mut feed| {
         if feed.ready.is_empty() {
-            let report = feed.next().await?;
-            feed.ready = events_of(&report, feed.view)?;
+            feed.ready = match feed.next().await? {
+                Next::Report(report) => events_of(&report, feed.view)?,
+                Next::Notice(json) => [Event::default().event("notice").data(json)].into(),
+            };
         }
         let event = feed.ready.pop_front()?;
         Some((Ok(event), feed))
@@ -102,15 +108,26 @@ struct Feed {
     /// Events that are still to be sent of the last report.
     ready: VecDeque<Event>,
     reported: watch::Receiver<Option<u64>>,
+    notices: broadcast::Receiver<Arc<str>>,
     stopped: watch::Receiver<bool>,
 }
 
+/// What a reader is to be sent.
+enum Next {
+    Report(Arc<EpochReport>),
+    Notice(Arc<str>),
+}
+
 impl Feed {
-    /// The next report, as soon as there is one; `None` when the controller stops.
-    async fn next(&mut self) -> Option<Arc<EpochReport>> {
+    /// The next report or notice, as soon as there is one, notices first; `None` when the
+    /// controller stops. To one who reads too slowly, some notices are not sent.
+    async fn next(&mut self) -> Option<Next> {
         loop {
+            if let Ok(notice) = self.notices.try_recv() {
+                return Some(Next::Notice(notice));
+            }
             if let Some(report) = self.fetched.pop_front() {
-                return Some(report);
+                return Some(Next::Report(report));
             }
             self.reported.mark_unchanged();
             self.fetched = self.hub.chamelemon.recent.reports_from(self.next, BATCH).into();
@@ -120,6 +137,11 @@ impl Feed {
             }
             tokio::select! {
                 changed = self.reported.changed() => changed.ok()?,
+                notice = self.notices.recv() => {
+                    if let Ok(notice) = notice {
+                        return Some(Next::Notice(notice));
+                    }
+                }
                 _ = self.stopped.wait_for(|&stopped| stopped) => return None,
             }
         }

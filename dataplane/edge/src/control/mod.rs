@@ -216,6 +216,9 @@ impl Control {
         for finished in self.tools.systems.poll() {
             self.deliver(finished);
         }
+        for notice in self.tools.systems.notices(unix_ns()) {
+            self.conversation.tell(&notice);
+        }
         self.probe(unix_ns());
         self.conversation.flush();
     }

@@ -14,7 +14,7 @@ use calumma_plane::{Carrier, LcoreMerger};
 use calumma_sketch::KeyKind;
 use calumma_sketchint::SketchInt;
 use calumma_switch_host::{Measurer, Session, SystemOffer};
-use calumma_wire::{Offer, PathsWanted, Role, Side, SideKind, SystemId, SystemSetup};
+use calumma_wire::{Message, Offer, PathsWanted, Role, Side, SideKind, SystemId, SystemSetup};
 use tracing::{error, warn};
 
 use super::LEAD_NS;
@@ -212,6 +212,14 @@ impl Systems {
     /// Discards the epochs of which shares are still to come: the switch stops.
     pub fn finish(&mut self) {
         self.merger.finish();
+    }
+
+    /// What systems report before their epochs are over.
+    pub fn notices(&self, now_ns: u64) -> impl Iterator<Item = Message> {
+        self.halves().filter_map(move |(system, half)| {
+            let (epoch, body) = half.notice(now_ns)?;
+            Some(Message::Notice { system: system.offer().system, epoch, body })
+        })
     }
 
     /// Packets that were recorded and are in no frame.

@@ -3,7 +3,7 @@
 use calumma_analysis::alert::{Details, Fact, Reading, Rules};
 use calumma_analysis::{Report, SystemReport};
 
-use crate::report::{BlackHole, Found, Loop, Spread};
+use crate::report::{BlackHole, Found, Loop, LoopsNoticed, Spread};
 
 const COVERAGE_LOW: &str = "cfs_coverage_low";
 const LOOP: &str = "cfs_loop";
@@ -16,6 +16,9 @@ pub(crate) struct Watch;
 
 impl Rules for Watch {
     fn read(&self, report: &dyn Report) -> Option<Vec<Fact>> {
+        if report.as_type::<LoopsNoticed>().is_some() {
+            return Some(vec![Fact { alert: LOOP, node: None, reading: Reading::Proven }]);
+        }
         let report = report.as_type::<SystemReport<Found>>()?;
         let found = &report.findings;
         let coverage = match (found.coverage_low, found.coverage_high) {
@@ -32,7 +35,10 @@ impl Rules for Watch {
             (false, _) => Reading::Unknown,
         };
         let is_certain = |found: &Loop| found.certain;
-        let loops = none(!found.loops.is_empty(), found.loops.iter().any(is_certain));
+        let loops = match none(!found.loops.is_empty(), found.loops.iter().any(is_certain)) {
+            Reading::Bad => Reading::Proven,
+            reading => reading,
+        };
         let certain = |spread: &Spread| spread.certain;
         let spreaders = &found.superspreaders;
         let spreaders = none(!spreaders.is_empty(), spreaders.iter().any(certain));
@@ -49,6 +55,9 @@ impl Rules for Watch {
     }
 
     fn text(&self, fact: &Fact, report: &dyn Report, over: bool) -> String {
+        if let Some(noticed) = report.as_type::<LoopsNoticed>() {
+            return noticed.loops.first().map_or_else(String::new, going_round);
+        }
         let found = report.as_type::<SystemReport<Found>>().map(|report| &report.findings);
         let Some(found) = found else { return String::new() };
         match (fact.alert, over) {
@@ -59,10 +68,7 @@ impl Rules for Watch {
             (COVERAGE_LOW, true) => "as many flows have an entry as are wanted".to_owned(),
             (LOOP, false) => {
                 let certain = found.loops.iter().find(|it| it.certain);
-                certain.map_or_else(String::new, |it| {
-                    let nodes = it.nodes.join(", ");
-                    format!("packets go round, {} hops a turn, by {nodes}: {}", it.length, it.flow)
-                })
+                certain.map_or_else(String::new, going_round)
             }
             (LOOP, true) => "no packets go round any more".to_owned(),
             (BLACK_HOLE, false) => {
@@ -88,6 +94,11 @@ impl Rules for Watch {
     fn details(&self, _fact: &Fact, _report: &dyn Report) -> Details {
         Details::default()
     }
+}
+
+fn going_round(it: &Loop) -> String {
+    let nodes = it.nodes.join(", ");
+    format!("packets go round, {} hops a turn, by {nodes}: {}", it.length, it.flow)
 }
 
 fn percent(share: f64) -> String {

@@ -1,10 +1,15 @@
 //! What nodes are sent, how what they deliver is read and checked, and the report on a window.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use calumma_analysis::{Analysis, Collected, HashKeys, Node, NodeSetup, SystemReport};
-use calumma_cfs::frames::{Entry, GUARD_SINCE, Setup, Suspects, Window, salt};
+use calumma_analysis::{
+    Analysis, Collected, EpochHead, Findings, Flow, HashKeys, Node, NodeSetup, Notice, Published,
+    SystemReport,
+};
+use calumma_cfs::frames;
+use calumma_cfs::frames::{Entry, GUARD_SINCE, NOTICE_SINCE, Setup, Suspects, Window, salt};
 use calumma_sketch::{FlowKey, HashFamily, Hashes, Key, KeyKind};
 use calumma_wire::{Side, SideKind};
 
@@ -14,13 +19,18 @@ use crate::flows::Judged;
 use crate::heavy::{self, Counts};
 use crate::losses::Losses;
 use crate::parameters::Parameters;
-use crate::report::{Found, Guarded, KeptIn, Listed, NodeReport, Residue, SizeBin, Spread};
+use crate::report::{
+    Found, Guarded, KeptIn, Listed, LoopsNoticed, NodeReport, Residue, SizeBin, Spread,
+};
 use crate::residual::Decoded;
 use crate::view::{Delivered, NodeView, Seen, View};
 use crate::{loops, residual, sizes, spread};
 
 /// Names of the classes of ranks.
 const CLASSES: [&str; 4] = ["pinned", "single", "unclaimed", "claimed"];
+
+/// Flows that are published at once in two windows.
+const MOST_NOTICED: usize = 1 << 16;
 
 /// The class of flows that are counted everywhere, whatever their hashes.
 const PINNED: u8 = 0;
@@ -35,11 +45,19 @@ pub(crate) struct Cooperating {
     hash_keys: HashKeys,
     last: Option<Counts>,
     hosts: Hosts,
+    /// Flows that went round, by their window, as far as they were published at once.
+    noticed: BTreeSet<(u64, Flow)>,
 }
 
 impl Cooperating {
     pub(crate) fn new(parameters: Parameters, hash_keys: HashKeys) -> Self {
-        Self { parameters, hash_keys, last: None, hosts: Hosts::default() }
+        Self {
+            parameters,
+            hash_keys,
+            last: None,
+            hosts: Hosts::default(),
+            noticed: BTreeSet::new(),
+        }
     }
 
     /// What a node with this version measures by.
@@ -86,6 +104,34 @@ impl Analysis for Cooperating {
         let seed = setup.seed(self.window_of(side.epoch));
         check_grades(setup, &keyed.family, (seed, salt(node.id)), &window)?;
         Ok(Delivered { window: Some(Box::new(window)), stall_ns })
+    }
+
+    fn notice(
+        &mut self,
+        node: &Node,
+        head: EpochHead,
+        of: Notice<'_>,
+    ) -> Result<Option<Published>, String> {
+        if of.version < NOTICE_SINCE {
+            return Err(format!("a notice in version {}, which has none", of.version));
+        }
+        let read = frames::Notice::decode(of.body).map_err(|error| error.to_string())?;
+        let (window, now) = (self.window_of(of.epoch), self.window_of(head.epoch));
+        if !(now.saturating_sub(1)..=now + 1).contains(&window) {
+            // It waited for longer than its window's report does.
+            return Ok(None);
+        }
+        self.noticed.retain(|(of, _)| *of + 2 > now);
+        let mut loops = loops::noticed(&node.name, &read);
+        loops.retain(|it| {
+            self.noticed.len() < MOST_NOTICED && self.noticed.insert((window, it.flow))
+        });
+        if loops.is_empty() {
+            return Ok(None);
+        }
+        let noticed = LoopsNoticed { head, system: Found::SYSTEM.to_owned(), window, loops };
+        let json = serde_json::to_string(&noticed).map_err(|error| error.to_string())?;
+        Ok(Some(Published::new(noticed, json)))
     }
 
     fn analyse(&mut self, collected: Collected<Delivered>) -> SystemReport<Found> {

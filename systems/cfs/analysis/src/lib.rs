@@ -48,7 +48,7 @@ use crate::analysis::Cooperating;
 use crate::parameters::Parameters;
 pub use crate::report::{
     BlackHole, FlowCount, Found, Guarded, HeavyChange, HeavyHitter, HeavyPrefix, HopCount, KeptIn,
-    Listed, Loop, Loss, NodeReport, PathChange, Residue, SizeBin, Spread,
+    Listed, Loop, LoopsNoticed, Loss, NodeReport, PathChange, Residue, SizeBin, Spread,
 };
 
 /// The system in the controller's list.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use calumma_analysis::{Findings, Flow};
+use calumma_analysis::{EpochHead, Findings, Flow, Report};
 use calumma_topology::Place;
 use serde::{Deserialize, Serialize};
 
@@ -345,6 +345,35 @@ pub struct Loop {
     /// Whether packets went round until they had no time to live any more, six turns or more; else
     /// a host may have sent them so.
     pub certain: bool,
+}
+
+/// Flows of a window that a node has seen go round, before the window is over. Each is reported
+/// once a window, by the node that is first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoopsNoticed {
+    /// The epoch in which it was reported.
+    #[serde(flatten)]
+    pub head: EpochHead,
+    /// `cfs`.
+    pub system: String,
+    /// Number of the window.
+    pub window: u64,
+    /// Without a number of packets: more are to come.
+    pub loops: Vec<Loop>,
+}
+
+impl Report for LoopsNoticed {
+    fn system(&self) -> &'static str {
+        Found::SYSTEM
+    }
+
+    fn head(&self) -> EpochHead {
+        self.head
+    }
+
+    fn to_shared(&self) -> Arc<dyn Report> {
+        Arc::new(self.clone())
+    }
 }
 
 /// A flow whose packets came to a node with different times to live.

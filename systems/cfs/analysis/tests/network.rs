@@ -9,12 +9,14 @@ mod api;
 mod portless;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use calumma_analysis::{Flow, Report, SystemReport};
-use calumma_cfs_analysis::Found;
+use calumma_cfs_analysis::{Found, LoopsNoticed};
 use calumma_controller::config::Config;
 use calumma_controller::output::Output;
 use calumma_controller::server::{self, Running};
@@ -127,14 +129,14 @@ impl Reports {
     }
 }
 
-fn config(folder: &Path) -> Config {
+fn config(folder: &Path, [epoch_ms, guard_us, window_epochs]: [u64; 3]) -> Config {
     let folder = folder.display();
     let text = format!(
         "listen = '127.0.0.1:0'\nhttp = '127.0.0.1:0'\nedges = ['e1', 'e2']\ntransits = ['s1']\n\
          systems = ['chamelemon', 'cfs']\nstate_dir = '{folder}/state'\ngrace_ms = 5000\n\
-         [epoch]\nlength_ms = {EPOCH_MS}\nflight_guard_us = 60000\n\
+         [epoch]\nlength_ms = {epoch_ms}\nflight_guard_us = {guard_us}\n\
          [archive]\ndir = '{folder}/archive'\n\
-         [cfs]\nentries = 256\nwindow_epochs = {WINDOW_EPOCHS}\n"
+         [cfs]\nentries = 256\nwindow_epochs = {window_epochs}\n"
     );
     Config::parse_for(IN_CONTROLLER, &text, "a test").unwrap()
 }
@@ -165,6 +167,10 @@ fn check_answers(controller: &Running, reports: &[SystemReport<Found>]) {
             (&serde_json::json!([]), &report.complete.into())
         );
     }
+    let of = of_window(get(controller, "/api/v1/cfs/losses?last=1000"));
+    let findings = &report.findings;
+    assert_eq!(of["losses"], serde_json::to_value(&findings.losses).unwrap());
+    assert_eq!(of["black_holes"], serde_json::to_value(&findings.black_holes).unwrap());
     // Beside routes of its own it has those of every system.
     let windows = of_window(get(controller, "/api/v1/cfs/windows?last=1000"));
     assert_eq!(windows, serde_json::to_value(report).unwrap());
@@ -176,7 +182,11 @@ fn every_hop_of_every_flow_is_counted_exactly_and_reported() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let reports = Reports::default();
     let outputs: Vec<Box<dyn Output>> = vec![Box::new(reports.clone())];
-    let started = server::start_with(IN_CONTROLLER, config(&folder), outputs);
+    let started = server::start_with(
+        IN_CONTROLLER,
+        config(&folder, [EPOCH_MS, 60_000, WINDOW_EPOCHS]),
+        outputs,
+    );
     let controller = runtime.block_on(started).unwrap();
     let mut network = Network::new(&controller);
 
@@ -239,5 +249,75 @@ fn every_hop_of_every_flow_is_counted_exactly_and_reported() {
     for table in ["cfs_flows", "cfs_nodes", "cfs_losses"] {
         assert!(folder.join("archive").join(table).is_dir(), "{table}");
     }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// Reads the notices among the events, each with the time when it came.
+fn notices(controller: &Running) -> mpsc::Receiver<(Instant, LoopsNoticed)> {
+    let mut stream = TcpStream::connect(controller.http().unwrap()).unwrap();
+    stream.write_all(b"GET /api/v1/events HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
+    // From the end of the answer's head on, no notice is missed.
+    assert!(lines.next().is_some_and(|status| status.contains(" 200 ")));
+    assert!(lines.any(|line| line.is_empty()), "the head ends");
+    let (to, found) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut is_notice = false;
+        for line in lines {
+            if let Some(data) = line.strip_prefix("data: ").filter(|_| is_notice) {
+                let noticed = serde_json::from_str(data).expect("a notice of cfs");
+                if to.send((Instant::now(), noticed)).is_err() {
+                    return;
+                }
+            }
+            is_notice = line == "event: notice" || is_notice && !line.is_empty();
+        }
+    });
+    found
+}
+
+#[test]
+fn readers_of_events_know_a_loop_within_200_ms_of_its_third_time_to_live() {
+    let folder = folder("cfs-loop");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let reports = Reports::default();
+    let outputs: Vec<Box<dyn Output>> = vec![Box::new(reports.clone())];
+    // Windows of two seconds, which no loop waits for.
+    let started = server::start_with(IN_CONTROLLER, config(&folder, [50, 15_000, 40]), outputs);
+    let controller = runtime.block_on(started).unwrap();
+    let mut network = Network::new(&controller);
+    network.run(false, "a first window", || reports.all().iter().any(|of| of.complete));
+    let events = notices(&controller);
+
+    let mut took = Vec::new();
+    // The machine may stand still.
+    for number in 100..110 {
+        let (flow, mut frame) = packet(number);
+        network.switches[0].worker.ingress(std::slice::from_mut(&mut frame));
+        let mut third = Instant::now();
+        for (visit, ttl) in (1..64).rev().step_by(2).enumerate() {
+            frame.bytes_mut()[22] = ttl;
+            network.switches[1].worker.transit(std::slice::from_mut(&mut frame));
+            if visit == 2 {
+                third = Instant::now();
+            }
+        }
+        let mut noticed = None;
+        network.run(false, "a notice", || {
+            noticed = events.try_recv().ok();
+            noticed.is_some()
+        });
+        let (at, noticed) = noticed.expect("it came");
+        let [it] = &noticed.loops[..] else { panic!("{noticed:?}") };
+        assert_eq!((it.flow, it.length, it.certain), (flow, 2, true));
+        assert_eq!((&it.nodes[..], it.ttls.len()), (&["s1".to_owned()][..], 32));
+        took.push(at - third);
+        if at - third < Duration::from_millis(200) {
+            break;
+        }
+    }
+    eprintln!("loops were reported after {took:?}");
+    assert!(took.last() < Some(&Duration::from_millis(200)), "{took:?}");
+    runtime.block_on(controller.stop()).unwrap();
     std::fs::remove_dir_all(folder).unwrap();
 }

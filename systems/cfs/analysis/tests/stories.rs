@@ -3,9 +3,9 @@
 mod world;
 
 use calumma_analysis::alert::{AlertLimits, Reading};
-use calumma_analysis::{Flow, Report, System, SystemReport};
-use calumma_cfs::frames::{Entry, Suspect, Suspects};
-use calumma_cfs_analysis::{Cfs, Found, Guarded};
+use calumma_analysis::{EpochHead, Flow, Notice, Report, System, SystemReport};
+use calumma_cfs::frames::{self, Entry, Suspect, Suspects};
+use calumma_cfs_analysis::{Cfs, Found, Guarded, LoopsNoticed};
 use calumma_sketch::FlowKey;
 use calumma_topology::Place;
 use calumma_wire::{Side, SideKind};
@@ -197,10 +197,50 @@ fn a_loop_of_a_flow_without_an_entry_is_named_by_what_nodes_suspect() {
     assert_eq!(
         alert(&report, "cfs_loop"),
         Some((
-            Reading::Bad,
+            Reading::Proven,
             "packets go round, 2 hops a turn, by s1, s2: 10.0.0.2:7 > 10.1.0.1:53 udp".to_owned()
         ))
     );
+}
+
+#[test]
+fn a_loop_is_published_at_once_and_once_a_window_however_many_nodes_report_it() {
+    let mut network = Network::new(json!({}));
+    let epoch = network.window * EPOCHS;
+    let suspect = |flow, ttl| Suspect { key: key(flow).into(), ttl, differences: turns(31) };
+    let mut report = |node: usize, version, epoch, flows: &[(u32, u8)]| {
+        let flows = flows.iter().map(|&(flow, ttl)| suspect(flow, ttl)).collect();
+        let body = frames::Notice { flows }.encode();
+        let head = EpochHead { epoch: 1001 * EPOCHS + 7, start_unix_ns: 9, length_ms: 50 };
+        let of = Notice { epoch, version, body: &body };
+        network.analysis.notice(&network.nodes[node], head, of)
+    };
+    let first = report(2, 3, epoch, &[(1, 62), (2, 61)]).unwrap().expect("both are new");
+    let noticed: &LoopsNoticed = first.report.as_type().unwrap();
+    assert_eq!((noticed.head.epoch, noticed.window), (1001 * EPOCHS + 7, 1001));
+    let [one, other] = &noticed.loops[..] else { panic!("{noticed:?}") };
+    assert_eq!((one.flow, one.length, one.ttls[0]), (Flow::from(&key(1)), 2, 62));
+    assert_eq!((&one.nodes[..], one.certain, one.packets), (&["s1".to_owned()][..], true, None));
+    assert_eq!(other.flow, Flow::from(&key(2)));
+    let read: LoopsNoticed = serde_json::from_str(&first.json).unwrap();
+    assert_eq!((&read, &*read.system), (noticed, "cfs"));
+
+    // Alerts don't wait for other epochs that are as bad.
+    let rules = Cfs.alert_rules(&AlertLimits { loss_share: 0.01 }, &[]);
+    let [fact] = &rules.read(&*first.report).unwrap()[..] else { panic!() };
+    assert_eq!((fact.alert, fact.reading), ("cfs_loop", Reading::Proven));
+    let words = "packets go round, 2 hops a turn, by s1: 10.0.0.2:7 > 10.1.0.1:53 udp";
+    assert_eq!(rules.text(fact, &*first.report, false), words);
+
+    assert!(report(3, 3, epoch, &[(1, 61)]).unwrap().is_none(), "s2 sees them, too");
+    let third = report(3, 3, epoch, &[(1, 61), (3, 61)]).unwrap().expect("one is new");
+    assert_eq!(third.report.as_type::<LoopsNoticed>().unwrap().loops.len(), 1);
+    assert!(report(3, 3, epoch + EPOCHS, &[(1, 61)]).unwrap().is_some(), "it still goes round");
+    assert!(report(3, 3, epoch - 2 * EPOCHS, &[(4, 61)]).unwrap().is_none(), "long over");
+
+    assert!(report(3, 2, epoch, &[(5, 61)]).unwrap_err().contains("version 2"));
+    let host = report(3, 3, epoch, &[(5, 91)]).unwrap_err();
+    assert!(host.contains("those of no loop"), "{host}");
 }
 
 /// What an alert reads off a report, and its words.

@@ -3,9 +3,10 @@
 //! A [`Setup`] is what all switches of a network have in common. There is nothing to plan. The body
 //! of a side is a [`Window`], except that of the ingress side, which is empty: packets that enter
 //! the network are recorded in the same table as those that leave it, by the bit that they are
-//! stamped with.
+//! stamped with. The body of a notice is a [`Notice`].
 
 mod entries;
+mod notice;
 mod residual;
 mod setup;
 mod suspects;
@@ -14,6 +15,7 @@ mod window;
 use calumma_wire::{Offer, SystemId};
 
 pub use self::entries::Entry;
+pub use self::notice::Notice;
 pub use self::residual::{Residual, Residuals, Uncounted};
 pub use self::setup::{Graded, Hop, Setup, salt};
 pub use self::suspects::{Suspect, Suspects};
@@ -22,5 +24,8 @@ pub use self::window::{Totals, Window};
 /// The first version in which flows without an entry are watched for loops.
 pub const GUARD_SINCE: u8 = 2;
 
+/// The first version in which loops are reported before a window is over.
+pub const NOTICE_SINCE: u8 = 3;
+
 /// What a switch that runs it offers.
-pub const OFFER: Offer = Offer { system: SystemId::CFS, lowest: 1, highest: GUARD_SINCE };
+pub const OFFER: Offer = Offer { system: SystemId::CFS, lowest: 1, highest: NOTICE_SINCE };

@@ -49,8 +49,11 @@ impl Suspects {
 }
 
 pub(super) fn put(out: &mut Vec<u8>, keys: KeyKind, suspects: &Suspects) {
-    let flows = &suspects.flows;
     put_u64(out, suspects.missed);
+    put_flows(out, keys, &suspects.flows);
+}
+
+pub(super) fn put_flows(out: &mut Vec<u8>, keys: KeyKind, flows: &[Suspect]) {
     put_u32(out, flows.len() as u32);
     put_keys(out, keys, flows.iter().map(|flow| &flow.key));
     let mut column: Vec<u8> = flows.iter().map(|flow| flow.ttl).collect();
@@ -64,6 +67,10 @@ pub(super) fn put(out: &mut Vec<u8>, keys: KeyKind, suspects: &Suspects) {
 
 pub(super) fn read(body: &mut Body<'_>, keys: KeyKind) -> Result<Suspects, DecodeError> {
     let missed = body.u64("suspects without a place")?;
+    Ok(Suspects { flows: read_flows(body, keys)?, missed })
+}
+
+pub(super) fn read_flows(body: &mut Body<'_>, keys: KeyKind) -> Result<Vec<Suspect>, DecodeError> {
     let offset = body.offset();
     let number = body.u32("number of suspects")?;
     if number > Suspects::MOST {
@@ -91,5 +98,5 @@ pub(super) fn read(body: &mut Body<'_>, keys: KeyKind) -> Result<Suspects, Decod
         let why = format_args!("suspect {at}, {}: none", flows[at].key);
         return Err(body.wrong(offset, "differences of suspects", why));
     }
-    Ok(Suspects { flows, missed })
+    Ok(flows)
 }

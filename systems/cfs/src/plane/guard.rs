@@ -129,26 +129,28 @@ impl<K: Key> Guard<K> {
     }
 
     /// Sees a packet of a flow without an entry: a line, and another where the flow is suspected.
+    /// Gives what its packets came with, where it was suspected before.
     #[inline(always)]
-    pub(super) fn see(&mut self, key: &K, hashes: &Hashes, ttl: u8) {
+    pub(super) fn see(&mut self, key: &K, hashes: &Hashes, ttl: u8) -> Option<Lives> {
         let word = word(hashes);
         let fingerprint = (word >> 16) as u16;
-        let Some(cell) = self.cells.get_mut(usize::from(word as u16)) else { return };
+        let cell = self.cells.get_mut(usize::from(word as u16))?;
         if cell.fingerprint != fingerprint || cell.lives.ttl == 0 {
             *cell = Cell { lives: Lives { ttl, differences: 0 }, fingerprint, place: NOWHERE };
-            return;
+            return None;
         }
         if let Some(Some((of, lives))) = self.suspects.get_mut(usize::from(cell.place))
             && of == key
         {
             lives.add(ttl);
-            return;
+            return Some(*lives);
         }
         cell.lives.add(ttl);
         if cell.lives.are_suspect() {
             let place = note((&mut self.suspects, &mut self.missed), (key, word), cell.lives);
             cell.place = place.map_or(NOWHERE, |place| place as u16);
         }
+        None
     }
 
     /// Sees what an entry counted that goes: the time to live of its first packet, and the
@@ -179,7 +181,7 @@ impl<K: Key> Guard<K> {
 
 /// The bits that find a flow's cell, its place, and its fingerprint.
 #[inline(always)]
-fn word(hashes: &Hashes) -> u32 {
+pub(super) fn word(hashes: &Hashes) -> u32 {
     hashes.classifier_word(3)
 }
 
@@ -236,7 +238,9 @@ mod tests {
     fn lives(ttls: impl IntoIterator<Item = u8>) -> Option<Lives> {
         let mut guard = Guard::new();
         let hashes = family().hash(&key(1));
-        ttls.into_iter().for_each(|ttl| guard.see(&key(1), &hashes, ttl));
+        for ttl in ttls {
+            guard.see(&key(1), &hashes, ttl);
+        }
         let found = guard.suspects().next();
         found.map(|(of, lives)| {
             assert_eq!(of, key(1));
@@ -275,7 +279,9 @@ mod tests {
         let (mut guard, family) = (Guard::new(), family());
         for flow in 0..20_000 {
             let hashes = family.hash(&key(flow));
-            [9, 7, 5].into_iter().for_each(|ttl| guard.see(&key(flow), &hashes, ttl));
+            for ttl in [9, 7, 5] {
+                guard.see(&key(flow), &hashes, ttl);
+            }
         }
         let there = guard.suspects().count() as u64;
         assert!(there > 4000, "{there}");

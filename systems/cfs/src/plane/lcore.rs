@@ -9,6 +9,7 @@ use calumma_plane::{Counters, Flows, MarkedRun, Recorded, Run, Slots};
 use calumma_sketch::grade::Claims;
 use calumma_sketch::{BURST, HashFamily, Key};
 
+use super::notices::Noticing;
 use super::record::{Common, Packets, Window};
 use crate::frames::Entry;
 
@@ -22,16 +23,17 @@ pub(super) struct OnLcore<K: Key> {
     slots: Slots<CountOnly, Window<K>>,
     /// Those of the last window that packets were recorded in.
     claims: Claims,
+    noticing: Noticing,
     /// Whether flows have their hashes with them.
     shared: bool,
 }
 
 impl<K: Key> OnLcore<K> {
     /// No records yet.
-    pub(super) fn new(common: Arc<Common>, first_epoch: u64) -> Self {
+    pub(super) fn new(common: Arc<Common>, first_epoch: u64, noticing: Noticing) -> Self {
         let slots = Slots::new(first_epoch, common.setup.window_epochs.into(), ());
         let claims = if common.setup.claim { Claims::default() } else { Claims::NONE };
-        Self { common, slots, claims, shared: false }
+        Self { common, slots, claims, noticing, shared: false }
     }
 
     /// Records the packets of a side that have marks. Those whose window is over are late. Gives a
@@ -40,7 +42,7 @@ impl<K: Key> OnLcore<K> {
     fn record(&mut self, flows: &Flows<K>, side: u8) -> u32 {
         let (polled_ns, single) = (flows.polled_ns(), flows.are_local());
         let goes_on = side != Entry::LEFT && !single;
-        let Self { common, slots, claims, shared } = self;
+        let Self { common, slots, claims, noticing, shared } = self;
         let mut claimed_out = flows.claimed();
         flows.by_bit(|of| {
             let packets = of.keys.len() as u64;
@@ -66,7 +68,7 @@ impl<K: Key> OnLcore<K> {
             let claimed = if is_all || came == 0 { came } else { gathered(came, of.which) };
             let keys = of.keys;
             let packets_of = Packets { keys, hashes, ip, polled_ns, side, single, claimed };
-            let out = window.group.record(common, &packets_of);
+            let out = window.group.record(common, &packets_of, noticing);
             window.packets += packets;
             if goes_on {
                 window.group.share.sums.claimed_out += u64::from(out.count_ones());

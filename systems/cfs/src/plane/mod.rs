@@ -8,6 +8,7 @@
 mod counted;
 mod guard;
 mod lcore;
+mod notices;
 mod record;
 mod switch;
 mod union;

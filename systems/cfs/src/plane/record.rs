@@ -14,6 +14,7 @@ use calumma_sketch::{BURST, HashColumns, HashFamily, Hashes, HyperLogLog, Key};
 
 use super::counted::Counted;
 use super::guard::{Guard, Lives};
+use super::notices::Noticing;
 use crate::frames::{Graded, Residual, Setup};
 
 /// What all of a switch's records have in common.
@@ -143,8 +144,13 @@ impl<K: Key> Window<K> {
     /// has an entry, one of the index and one of the filter for another, and a register; six of the
     /// residual for one without an entry. Gives a bit for each packet: whether it goes on claimed.
     #[inline]
-    pub(super) fn record(&mut self, common: &Common, packets: &Packets<'_, K>) -> u32 {
-        common.family.engine().run(Recording { window: self, common, packets })
+    pub(super) fn record(
+        &mut self,
+        common: &Common,
+        packets: &Packets<'_, K>,
+        noticing: &mut Noticing,
+    ) -> u32 {
+        common.family.engine().run(Recording { window: self, common, packets, noticing })
     }
 }
 
@@ -192,6 +198,7 @@ struct Recording<'a, 'b, K: Key> {
     window: &'a mut Window<K>,
     common: &'a Common,
     packets: &'a Packets<'b, K>,
+    noticing: &'a mut Noticing,
 }
 
 impl<K: Key> Work for Recording<'_, '_, K> {
@@ -199,7 +206,7 @@ impl<K: Key> Work for Recording<'_, '_, K> {
 
     #[inline(always)]
     fn work(self, isa: impl Isa) -> u32 {
-        let Recording { window, common, packets } = self;
+        let Recording { window, common, packets, noticing } = self;
         let Packets { keys, hashes, ip, polled_ns, side, single, claimed } = *packets;
         let computed;
         let hashes = match hashes {
@@ -227,11 +234,14 @@ impl<K: Key> Work for Recording<'_, '_, K> {
         }
         let us = u32::try_from(polled_ns.saturating_sub(window.start_ns) / 1000);
         let us = us.unwrap_or(u32::MAX);
+        let epoch = window.epoch;
         let Share { table, sums, .. } = &mut window.share;
         sums.claimed_in += u64::from(claimed.count_ones());
         let (residual, family) = (window.residual.as_mut(), &common.family);
         let guard = window.guard.as_mut();
-        let mut counting = Counting { ip, us, side, sums, residual, guard, family, refused: 0 };
+        let of = (keys, hashes, epoch);
+        let mut counting =
+            Counting { ip, us, side, sums, residual, guard, family, of, noticing, refused: 0 };
         table.record(isa, keys, hashes, &ranks[..keys.len().min(BURST)], &mut counting);
         let refused = counting.refused;
         if refused != 0
@@ -248,7 +258,10 @@ impl<K: Key> Work for Recording<'_, '_, K> {
         {
             for (at, (key, fields)) in keys.iter().zip(ip).enumerate().take(BURST) {
                 if refused >> at & 1 == 1 {
-                    guard.see(key, &hashes.of(at), fields.ttl);
+                    let hashes = &hashes.of(at);
+                    if let Some(lives) = guard.see(key, hashes, fields.ttl) {
+                        noticing.see(epoch, (key, hashes), lives, fields.ttl);
+                    }
                 }
             }
         }
@@ -272,15 +285,34 @@ struct Counting<'a, K: Key> {
     residual: Option<&'a mut Residual<K>>,
     guard: Option<&'a mut Guard<K>>,
     family: &'a HashFamily,
+    /// Their keys and hashes, and the window's first epoch.
+    of: (&'a [K], &'a HashColumns, u64),
+    noticing: &'a mut Noticing,
     /// A bit for each packet of a flow without an entry.
     refused: u32,
+}
+
+impl<K: Key> Counting<'_, K> {
+    /// A flow with an entry, whose packets came with several times to live, has come again.
+    #[cold]
+    fn notice(&mut self, value: &Counted, first: usize, all: &[IpFields]) {
+        let (keys, hashes, epoch) = self.of;
+        if let (Some(key), Some(ttl)) = (keys.get(first), all.iter().map(|of| of.ttl).min()) {
+            self.noticing.see(epoch, (key, &hashes.of(first)), Lives::from(value), ttl);
+        }
+    }
 }
 
 impl<K: Key> Sink<K, Counted> for Counting<'_, K> {
     #[inline(always)]
     fn count(&mut self, value: &mut Counted, packets: Range<usize>) {
-        for fields in self.ip.get(packets).unwrap_or_default() {
+        let first = packets.start;
+        let all = self.ip.get(packets).unwrap_or_default();
+        for fields in all {
             value.add(*fields, self.us, self.side);
+        }
+        if value.differences != 0 {
+            self.notice(value, first, all);
         }
     }
 

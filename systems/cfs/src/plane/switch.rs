@@ -1,6 +1,6 @@
 //! CFS on the control thread of a switch: what is offered, and frames of finished windows.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use calumma_plane::secret::hash_key;
@@ -13,8 +13,9 @@ use calumma_sketch::{AnyKey, FlowKey, HashFamily, Key, KeyKind, WideKey, either}
 use calumma_wire::{Offer, Role, Side, SideKind, SystemSetup};
 
 use super::lcore::OnLcore;
+use super::notices::{Notices, Noticing};
 use super::record::{Common, Window};
-use crate::frames::{self, Graded, OFFER, Setup, Totals, salt};
+use crate::frames::{self, Graded, NOTICE_SINCE, OFFER, Setup, Totals, salt};
 
 /// CFS, which runs on edges and on switches between them.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +43,7 @@ impl System for Cfs {
         session: &SessionContext,
         setup: &SystemSetup,
     ) -> Result<Box<dyn SwitchSystem>, String> {
+        let notices = (setup.version >= NOTICE_SINCE).then(RefCell::default);
         let setup = Setup::decode(&setup.setup).map_err(|problem| problem.to_string())?;
         if setup.claim && !session.carries_claims {
             let why = "claim = true: the bit of the claim is part of the carrier's signature";
@@ -59,7 +61,7 @@ impl System for Cfs {
         let SessionContext { first_epoch, lcores, .. } = *session;
         let (hash_key, routes) = (key.id(), session.routes.clone());
         let counted = Cell::default();
-        Ok(Box::new(OnSwitch { common, hash_key, first_epoch, lcores, routes, counted }))
+        Ok(Box::new(OnSwitch { common, hash_key, first_epoch, lcores, routes, counted, notices }))
     }
 }
 
@@ -72,6 +74,8 @@ struct OnSwitch {
     lcores: usize,
     routes: RouteWatch,
     counted: Cell<Counted>,
+    /// Flows that go round, for a controller that reads notices.
+    notices: Option<RefCell<Notices>>,
 }
 
 /// Sums over all windows that are finished.
@@ -117,7 +121,9 @@ impl Counted {
 
 impl OnSwitch {
     fn half<K: Key>(&self) -> Box<dyn LcoreSystem<K>> {
-        Box::new(OnLcore::new(self.common.clone(), self.first_epoch))
+        let noticing = self.notices.as_ref().map(|notices| notices.borrow_mut().lcore());
+        let noticing = noticing.unwrap_or_else(Noticing::default);
+        Box::new(OnLcore::new(self.common.clone(), self.first_epoch, noticing))
     }
 
     fn empty<K: Key>(&self) -> Groups {
@@ -176,6 +182,12 @@ impl SwitchSystem for OnSwitch {
         };
         let (system, counters) = (OFFER.system, Vec::new());
         Some((Side { system, epoch, side, stall_ns, packets, counters, body }, notes))
+    }
+
+    fn notice(&self, now_ns: u64) -> Option<(u64, Vec<u8>)> {
+        let pause_ns = self.common.clock.length_ns();
+        let (epoch, notice) = self.notices.as_ref()?.borrow_mut().take(now_ns, pause_ns)?;
+        Some((epoch, notice.encode()))
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -138,7 +138,7 @@ fn add<K: Key>(totals: &mut Totals, share: &Share<K>, surplus: &[Flow<'_, K, Cou
     totals.crowded += crowded;
 }
 
-fn wide<K: Key>(key: &K) -> Option<WideKey> {
+pub(super) fn wide<K: Key>(key: &K) -> Option<WideKey> {
     let ((src, dst), (sport, dport)) = (key.addresses(), key.ports());
     WideKey::new(src, dst, sport, dport, key.protocol())
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use calumma_cfs::Cfs;
-use calumma_cfs::frames::{OFFER, Setup, Window};
+use calumma_cfs::frames::{Notice, OFFER, Setup, Window};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_plane::measure::Side;
 use calumma_plane::packet::Frame;
@@ -128,6 +128,14 @@ impl Switch {
                 Part::Sealed { late_packets, .. } => self.late += late_packets,
             }
         }
+    }
+
+    /// Flows that it reports at this time before their window is over, and the window.
+    #[allow(dead_code, reason = "not every test crate has loops")]
+    pub(crate) fn notice(&self, now_ns: u64) -> Option<(u64, Vec<WideKey>)> {
+        let (epoch, body) = self.merger.system(0).unwrap().notice(now_ns)?;
+        let flows = Notice::decode(&body).unwrap().flows;
+        Some((epoch, flows.into_iter().map(|of| of.key).collect()))
     }
 
     /// The system's totals.

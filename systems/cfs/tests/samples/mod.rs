@@ -1,6 +1,8 @@
 //! Windows of a switch, one of each kind.
 
-use calumma_cfs::frames::{Entry, Residual, Setup, Suspect, Suspects, Totals, Uncounted, Window};
+use calumma_cfs::frames::{
+    Entry, Notice, Residual, Setup, Suspect, Suspects, Totals, Uncounted, Window,
+};
 use calumma_sketch::residual::{Counts, Residual as _};
 use calumma_sketch::table::{Rank, Refused};
 use calumma_sketch::{AnyKey, FlowKey, HashFamily, HashKey, HyperLogLog, KeyKind, WideKey};
@@ -126,4 +128,17 @@ pub(crate) fn guarded() -> [(Setup, Window); 3] {
         (guard(setup()), with(dual, vec![wide], 0)),
         (guard(with_residual()), with(of_edge, Vec::new(), 0)),
     ]
+}
+
+/// Two flows that go round: in a loop of two hops by IPv4, and in one of three by IPv6.
+#[allow(dead_code, reason = "not every test crate has notices")]
+pub(crate) fn notice() -> Notice {
+    let multiples = |length: u32, most| (1..=most).fold(0, |bits, at| bits | 1 << (at * length));
+    let [narrow, wide] = [ipv4().entries[0].key, dual().entries[1].key];
+    let mut flows = vec![
+        Suspect { key: narrow, ttl: 63, differences: multiples(2, 31) },
+        Suspect { key: wide, ttl: 255, differences: 1 | multiples(3, 21) },
+    ];
+    flows.sort_by_key(|of| of.key);
+    Notice { flows }
 }

@@ -170,6 +170,7 @@ impl Message {
             wire::Message::Applied { .. }
             | wire::Message::Side(_)
             | wire::Message::Sealed { .. }
+            | wire::Message::Notice { .. }
             | wire::Message::Reconfigure { .. }
             | wire::Message::PathsSeen(_)
             | wire::Message::PathsWanted(_) => return Ok(None),

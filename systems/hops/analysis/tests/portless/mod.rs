@@ -62,6 +62,9 @@ impl Switch {
                 }
             };
         }
+        for notice in self.systems.notices(unix_ns()) {
+            self.conversation.tell(&notice);
+        }
         self.conversation.flush();
     }
 }
