@@ -21,7 +21,7 @@ use crate::system::{Reported, System, Systems, name};
 /// A report as it was read.
 pub(super) enum Read {
     ChameleMon(Box<EpochReport>),
-    Other(Other),
+    Other(Box<Other>),
 }
 
 /// A report of another system.
@@ -42,7 +42,8 @@ impl Read {
                 return Some(Self::ChameleMon(Box::new(report.clone())));
             }
             let reported = system.reported(&*report)?;
-            Some(Self::Other(Other { system, report, reported, line: line.to_owned() }))
+            let line = line.to_owned();
+            Some(Self::Other(Box::new(Other { system, report, reported, line })))
         };
         systems.iter().find_map(read).context("no known system's report")
     }
@@ -94,7 +95,7 @@ impl Live {
                         .whole
                         .extend(other.reported.complete.then(|| name(other.system)));
                     self.of_systems.next.insert(name(other.system), next);
-                    self.of_systems.pending.push(other);
+                    self.of_systems.pending.push(*other);
                 }
             }
         }

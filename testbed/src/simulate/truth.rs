@@ -44,8 +44,8 @@ pub struct FlowTruth {
     pub copies: Vec<(Segment, u32)>,
     /// What else was done to packets on each segment, and to how many.
     pub treated: Vec<(Segment, Treatment, u32)>,
-    /// Packets that came to each switch, counted again where they come again, by position; only of a
-    /// flow whose way goes round.
+    /// Packets that came to each switch, counted again where they come again, by position; only of
+    /// a flow whose way goes round.
     pub visits: BTreeMap<usize, u32>,
     /// What those met that reached their sink, where packets are simulated one by one.
     pub met: Met,

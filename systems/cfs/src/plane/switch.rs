@@ -13,7 +13,7 @@ use calumma_sketch::{AnyKey, FlowKey, HashFamily, Key, KeyKind, WideKey, either}
 use calumma_wire::{Offer, Role, Side, SideKind, SystemSetup};
 
 use super::lcore::OnLcore;
-use super::notices::{Notices, Noticing};
+use super::notices::Notices;
 use super::record::{Common, Window};
 use crate::frames::{self, Graded, NOTICE_SINCE, OFFER, Setup, Totals, salt};
 
@@ -122,7 +122,7 @@ impl Counted {
 impl OnSwitch {
     fn half<K: Key>(&self) -> Box<dyn LcoreSystem<K>> {
         let noticing = self.notices.as_ref().map(|notices| notices.borrow_mut().lcore());
-        let noticing = noticing.unwrap_or_else(Noticing::default);
+        let noticing = noticing.unwrap_or_default();
         Box::new(OnLcore::new(self.common.clone(), self.first_epoch, noticing))
     }
 
