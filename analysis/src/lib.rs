@@ -33,7 +33,7 @@ mod unprobed;
 pub use findings::{Findings, SystemReport};
 pub use flow::Flow;
 pub use keys::{HashKeys, KeyedEpochs};
-pub use node::NodeEnd;
+pub use node::{ClockOffset, NodeEnd};
 pub use report::{EpochHead, Published, Report};
 pub use run::{
     Analysis, AnyAnalysis, Collected, Delivery, Deployment, Node, NodeSetup, Notice, Remembered,

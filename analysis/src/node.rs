@@ -2,6 +2,15 @@
 
 use crate::Unprobed;
 
+/// How far a node's clock was from the controller's in all of an epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockOffset {
+    /// The node's time less the controller's, in nanoseconds.
+    pub offset_ns: i64,
+    /// Most that `offset_ns` is wrong.
+    pub error_ns: u64,
+}
+
 /// How an epoch ended at a node, after its sides had come.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeEnd {
@@ -13,6 +22,9 @@ pub struct NodeEnd {
     pub note: Option<String>,
     /// What is wrong with its clock, where it is too far from another node's.
     pub clock: Option<String>,
+    /// How far its clock was from the controller's; `None` where that is not known of all of the
+    /// epoch. Of a system that sums over windows, of the window.
+    pub offset: Option<ClockOffset>,
     /// Paths from it of which it is not known yet whether marks come through; `None` where it is of
     /// all.
     pub unprobed: Option<Unprobed>,

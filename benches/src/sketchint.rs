@@ -78,7 +78,8 @@ fn record_all<T>(
 fn sink(family: &HashFamily, row_sets: u32) -> SinkWindow<FlowKey, ()> {
     let layout = Layout { shape: Shape { row_sets, ..Shape::default() }, ..Layout::default() };
     let clock = EpochClock::new(50_000_000, Guards::default()).expect("a valid clock");
-    let setup = SinkSetup { layout, own: Some(SINK), family: family.clone(), clock };
+    let (family, has_times) = (family.clone(), false);
+    let setup = SinkSetup { layout, own: Some(SINK), family, clock, has_times };
     SinkWindow::new(Arc::new(setup), (), 1).expect("a valid layout")
 }
 

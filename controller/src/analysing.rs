@@ -16,6 +16,7 @@ use calumma_wire::Side;
 
 pub use crate::topology::Topologies;
 
+use crate::clocks::NodeClock;
 use crate::collect::{Collector, Ends, Frame, Receipt, Sides, Step, sides_of};
 
 /// The analysis of a system, and the epochs that are being collected for it.
@@ -139,26 +140,27 @@ impl Analysing {
     }
 
     /// The next epoch that is to be reported at `now_ns`, if any; ask until there is none. `clocks`
-    /// says of each node what is wrong with its clock.
+    /// says of each node what there is to say of it, of an epoch or window that began at so many
+    /// nanoseconds since the Unix epoch.
     pub fn step(
         &mut self,
         now_ns: u64,
-        clocks: impl FnOnce() -> Vec<Option<String>>,
+        clocks: impl FnOnce(u64) -> Vec<NodeClock>,
     ) -> Option<Analysed> {
         loop {
             let step = self.collector.step(now_ns)?;
             if let Some((sides, ends)) = self.ended(step) {
-                return Some(self.analyse(sides, ends, clocks()));
+                return Some(self.analyse(sides, ends, clocks));
             }
         }
     }
 
     /// The same for a controller that stops, and waits for nothing that is missing.
-    pub fn finish(&mut self, clocks: impl FnOnce() -> Vec<Option<String>>) -> Option<Analysed> {
+    pub fn finish(&mut self, clocks: impl FnOnce(u64) -> Vec<NodeClock>) -> Option<Analysed> {
         loop {
             let step = self.collector.finish()?;
             if let Some((sides, ends)) = self.ended(step) {
-                return Some(self.analyse(sides, ends, clocks()));
+                return Some(self.analyse(sides, ends, clocks));
             }
         }
     }
@@ -177,18 +179,20 @@ impl Analysing {
         &mut self,
         sides: Sides<AnySide>,
         ends: Ends,
-        clocks: Vec<Option<String>>,
+        clocks: impl FnOnce(u64) -> Vec<NodeClock>,
     ) -> Analysed {
         let epoch = ends.epoch;
+        let start_unix_ns = self.clock.start_of(epoch);
+        let clocks = clocks(start_unix_ns);
         let delivered = self.nodes.iter().zip(sides.nodes).zip(ends.nodes).zip(clocks);
         let delivered = delivered.map(|(((node, mut sides), mut end), clock)| {
-            end.clock = clock;
+            (end.clock, end.offset) = (clock.problem, clock.offset);
             let sides = sides_of(node.role).iter().map(|&kind| (kind, sides.take(kind)));
             Delivery { node: node.clone(), sides: sides.collect(), end }
         });
         let head = EpochHead {
             epoch,
-            start_unix_ns: self.clock.start_of(epoch),
+            start_unix_ns,
             length_ms: self.clock.length_ns().saturating_mul(self.window) / 1_000_000,
         };
         let (nodes, next) = (delivered.collect(), epoch + self.window);

@@ -14,6 +14,7 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
+use calumma_analysis::ClockOffset;
 use calumma_epoch::RESTART_NS;
 
 /// Exchanges that are remembered of an edge.
@@ -95,12 +96,24 @@ pub struct ClockState {
     pub unknown_for_ns: Option<u64>,
 }
 
+/// What there is to say of a node when an epoch of it is judged, as far as frames don't say it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeClock {
+    /// What is wrong with its clock or the paths to it.
+    pub problem: Option<String>,
+    /// How far its clock was from the controller's in all of the epoch.
+    pub offset: Option<ClockOffset>,
+}
+
 /// The latest exchanges with one edge.
 #[derive(Clone, Debug, Default)]
 pub struct ClockFilter {
     /// What each exchange showed, and when.
     samples: VecDeque<(u64, ClockEstimate)>,
     step: Option<ClockStep>,
+    /// When it last showed that the clock had not run evenly until then: it was set, or is being
+    /// set right little by little.
+    uneven_ns: Option<u64>,
 }
 
 impl ClockFilter {
@@ -143,6 +156,7 @@ impl ClockFilter {
         }
         if apart(DRIFT_NS_PER_S).is_some_and(|(certain_ns, _)| certain_ns > 0) {
             self.samples.clear();
+            self.uneven_ns = Some(at_ns);
         }
     }
 
@@ -163,6 +177,20 @@ impl ClockFilter {
             set_by_ns: step.map(|step| (step.by_ns, step.certain_ns)),
             unknown_for_ns: unknown_for_ns.filter(|&for_ns| for_ns > COMPARED_NS),
         }
+    }
+
+    /// What is known at `now_ns` of all of the time since `since_ns`; `None` before the first
+    /// exchange, and where the clock did not run evenly for so long.
+    pub fn offset_since(&self, since_ns: u64, now_ns: u64) -> Option<ClockOffset> {
+        if self.uneven_ns.is_some_and(|uneven_ns| uneven_ns >= since_ns) {
+            return None;
+        }
+        let aged = self.samples.iter().map(|&(at_ns, sample)| {
+            let apart_ns = now_ns.saturating_sub(at_ns).max(at_ns.abs_diff(since_ns));
+            sample.aged(apart_ns, DRIFT_NS_PER_S)
+        });
+        let best = aged.min_by_key(|estimate| estimate.error_ns)?;
+        Some(ClockOffset { offset_ns: best.offset_ns, error_ns: best.error_ns })
     }
 
     /// The best that is known at `now_ns`; none before the first exchange.
@@ -422,6 +450,38 @@ mod tests {
 
         /// With the exchange after a step the estimate is as right as that one can tell, and a
         /// large step is always noticed.
+        /// Of a clock that drifts as fast as clocks may.
+        #[test]
+        fn the_true_offset_of_a_while_is_within_its_error(
+            offset_ns in -10_000_000_000i64..10_000_000_000,
+            (drifts_back, since_ms) in (any::<bool>(), 0..9_000_u64),
+            exchanges in prop::collection::vec((0..3_000_000u64, 0..3_000_000u64, 1..400u64), 1..40),
+        ) {
+            let mut filter = ClockFilter::default();
+            let shown = |now_ns: u64| {
+                let drift_ns = ((now_ns - START) / 20_000) as i64;
+                offset_ns + if drifts_back { -drift_ns } else { drift_ns }
+            };
+            let mut now_ns = START;
+            for (out_ns, back_ns, wait_ms) in exchanges {
+                let theirs = |ns: u64| ns.checked_add_signed(shown(ns)).unwrap();
+                filter.take(Exchange {
+                    sent_ns: now_ns,
+                    received_ns: theirs(now_ns + out_ns),
+                    answered_ns: theirs(now_ns + out_ns),
+                    returned_ns: now_ns + out_ns + back_ns,
+                });
+                now_ns += out_ns + back_ns + wait_ms * 1_000_000;
+            }
+            let since_ns = now_ns.saturating_sub(since_ms * 1_000_000).max(START);
+            let known = filter.offset_since(since_ns, now_ns).unwrap();
+            for at_ns in [since_ns, since_ns.midpoint(now_ns), now_ns] {
+                let wrong_ns = known.offset_ns.abs_diff(shown(at_ns));
+                // What it drifts while an exchange is under way.
+                prop_assert!(wrong_ns <= known.error_ns + 400, "{wrong_ns} {known:?}");
+            }
+        }
+
         #[test]
         fn the_true_offset_is_within_the_errors_of_a_clock_that_is_set(
             turns in prop::collection::vec(

@@ -31,6 +31,15 @@ impl Arrival {
         bounded && (self.earliest_ns.saturating_sub(DEVICE_AHEAD_NS)..=self.latest_ns).contains(&ns)
     }
 
+    /// The middle between its bounds, and by how much that may be wrong; `None` where nothing is
+    /// known of when it began to wait.
+    #[inline]
+    pub fn middle_ns(self) -> Option<(u64, u64)> {
+        let width_ns = self.width_ns();
+        let middle_ns = self.earliest_ns + width_ns / 2;
+        (self.earliest_ns != 0).then_some((middle_ns, width_ns.div_ceil(2)))
+    }
+
     /// How far its bounds are apart.
     pub fn width_ns(self) -> u64 {
         self.latest_ns.saturating_sub(self.earliest_ns)

@@ -53,6 +53,14 @@ pub trait System: Debug + Sync {
         None
     }
 
+    /// The links on which one of its reports says that packets were longer than on the fastest one,
+    /// by more than bounds leave open, in order, the sender first. None where it does not say how
+    /// long they were on all.
+    fn slow_links(&self, report: &dyn Report) -> Option<Vec<[String; 2]>> {
+        let _ = report;
+        None
+    }
+
     /// What one of its reports says that is not so, on an epoch in which `truth` happened. Where
     /// packets were lost is for systems to look at that say where.
     fn contradicts(

@@ -17,6 +17,7 @@ use super::hub::Hub;
 use super::lane::{FRAMES_WAITING, Inbound, Lane, NodeFrame};
 use super::{Publisher, unix_ns, yield_to_others};
 use crate::analysing::{self, Analysed};
+use crate::clocks::NodeClock;
 
 /// Epochs that may be pending at once: as many as nodes hold for a controller that was away.
 const EPOCHS_PENDING: usize = 1200;
@@ -115,7 +116,7 @@ impl Running {
                 self.system.end_at(lane.end());
             }
             while let Some(analysed) =
-                self.system.step(unix_ns(), || clocks(&self.hub, &self.positions))
+                self.system.step(unix_ns(), |since| clocks(&self.hub, &self.positions, since))
             {
                 self.publish(analysed);
                 self.take_waiting(&mut frames);
@@ -133,7 +134,9 @@ impl Running {
         while let Ok(frame) = frames.try_recv() {
             self.take(frame);
         }
-        while let Some(analysed) = self.system.finish(|| clocks(&self.hub, &self.positions)) {
+        while let Some(analysed) =
+            self.system.finish(|since| clocks(&self.hub, &self.positions, since))
+        {
             self.publish(analysed);
         }
     }
@@ -201,8 +204,13 @@ impl Running {
     }
 }
 
-/// What is wrong with the nodes at these positions: their clocks, or the paths to them.
-fn clocks(hub: &Hub, positions: &[usize]) -> Vec<Option<String>> {
+/// What there is to say of the nodes at these positions, of all of the time since
+/// `since_unix_ns`.
+fn clocks(hub: &Hub, positions: &[usize], since_unix_ns: u64) -> Vec<NodeClock> {
     let mut problems = hub.problems_of_all();
-    positions.iter().map(|&position| problems[position].take()).collect()
+    let of_node = |&position: &usize| NodeClock {
+        problem: problems[position].take(),
+        offset: hub.clock_offset(position, since_unix_ns),
+    };
+    positions.iter().map(of_node).collect()
 }

@@ -78,6 +78,12 @@ impl Instructions {
         self.0
     }
 
+    /// Whether each hop says when the packet arrived and when it was transmitted.
+    #[inline]
+    pub const fn has_times(self) -> bool {
+        self.0 & (Self::INGRESS | Self::EGRESS) == Self::INGRESS | Self::EGRESS
+    }
+
     /// Words of 32 bits that each hop has. A reserved bit stands for one.
     #[inline]
     pub const fn words(self) -> usize {
@@ -150,10 +156,7 @@ impl Hop {
     pub fn met(node: NonZeroU16, arrival: Option<Arrival>, departed_ns: u64) -> Self {
         let unmet = Self { node: node.get().into(), egress_ns: departed_ns, ..Self::UNKNOWN };
         // Of a queue that was never seen empty, nothing is known.
-        let Some(arrival) = arrival.filter(|arrival| arrival.earliest_ns != 0) else {
-            return unmet;
-        };
-        let ingress_ns = arrival.earliest_ns + arrival.width_ns() / 2;
+        let Some((ingress_ns, _)) = arrival.and_then(Arrival::middle_ns) else { return unmet };
         let latency_ns = departed_ns.saturating_sub(ingress_ns).min(u64::from(UNKNOWN - 1)) as u32;
         Self { latency_ns, ingress_ns, ..unmet }
     }

@@ -8,7 +8,8 @@
 //! - [rows](Rows): a flow's packets on one path, exactly, with sum and maximum of the latencies at
 //!   each hop. Large flows keep theirs; what finds no room falls to
 //! - [pair towers](Pairs), keyed by switch and flow: latency and packets, never below the truth;
-//! - a [`Histogram`] of latencies for each switch, and the paths there were.
+//! - a [`Histogram`] of latencies for each switch, and the paths there were;
+//! - where stacks say when, how long packets were on each [link](Links).
 //!
 //! [`Sink`] is all of it for one lcore, and [`Merged`] what several recorded. No counter is ever
 //! below the truth, and one that is full stands for infinity. Nothing here allocates while a packet
@@ -16,6 +17,7 @@
 
 mod bounded;
 mod histogram;
+mod links;
 mod merged;
 mod met;
 mod pairs;
@@ -26,6 +28,7 @@ mod sink;
 
 pub use self::bounded::Bounded;
 pub use self::histogram::{BINS, Histogram};
+pub use self::links::{LinkSums, Links};
 pub use self::merged::{FlowRow, Inflation, Merged, NodeSums, PathCount};
 pub use self::met::{Met, MetBurst};
 pub use self::pairs::{Pair, PairLevel, Pairs};

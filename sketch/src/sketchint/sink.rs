@@ -92,6 +92,11 @@ impl Shape {
         within("inflated", self.inflated.into(), 1, u16::MAX.into())
     }
 
+    /// Links that are distinguished, where stacks say how long packets were on them.
+    pub fn links(&self) -> u16 {
+        self.nodes.saturating_mul(4)
+    }
+
     /// The arrays of the tower of sizes.
     pub fn tower(&self) -> [Level; 5] {
         [2, 4, 8, 16, 32].map(|bits| Level::new(bits, self.tower_words * (32 / bits)))

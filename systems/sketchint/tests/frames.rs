@@ -19,6 +19,7 @@ fn samples_have_something_of_everything() {
         assert!(!window.large.is_empty() && !window.inflated.is_empty(), "{:?}", window.inflated);
         assert!(!window.pairs.is_empty() && window.unmarked == 3);
         assert!(window.totals.rows_refused > 0 && window.totals.partial > 0);
+        assert!(window.links.iter().any(|of| of.min_ns < 0 && of.packets > 100));
         assert_eq!(Window::decode(&window.encode(), &layout()), Ok(window));
     }
     assert!(ipv4().rows.iter().any(|row| row.own.known > 0));
@@ -70,6 +71,10 @@ fn what_contradicts_itself_is_refused_with_byte_and_reason() {
     says(|it| it.nodes[0].packets = 0, "switches: 1: no packets");
     says(|it| it.nodes[0].sum_ns = 1, "the sum of the latencies is not between");
     says(|it| it.nodes[0].queued = u64::MAX, "more packets say something than there were");
+    says(|it| it.links.swap(0, 1), "links: entries 0 and 1 are not in order");
+    says(|it| it.links[0].packets = 0, "links: 1 to 2: 0 packets can't have been on it so long");
+    says(|it| it.links[0].sum_ns = i64::MAX, "can't have been on it so long");
+    says(|it| it.links[0].max_ns = (1 << 32) + 1, "can't have been on it so long");
     says(|it| it.rows.swap(0, 1), "rows: entries 0 and 1 are not in order");
     says(|it| it.rows[0].packets = 0, "no packets, or more than came by its path");
     says(|it| it.rows[0].packets = 901, "no packets, or more than came by its path");

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 
 use calumma_epoch::{EpochClock, Guards};
+use calumma_plane::arrival::Arrival;
+use calumma_plane::int::Instructions;
 use calumma_plane::int::push::NotCarried;
 use calumma_plane::measure::Side;
 use calumma_plane::packet::{Frame, Packet};
@@ -12,10 +14,12 @@ use calumma_plane::parse::PlainFlows;
 use calumma_plane::system::{FinishedSide, RouteWatch, SessionContext, System};
 use calumma_plane::worker::{Departure, Path, Policy, Sent, first};
 use calumma_plane::{LcoreMerger, Measurement, Part, Worker};
-use calumma_sketch::sketchint::Cell;
+use calumma_sketch::sketchint::{Cell, LinkSums};
 use calumma_sketch::{Key, KeyKind, WideKey};
 use calumma_sketchint::SketchInt;
-use calumma_sketchint::frames::{Entered, OFFER, Plan, Setup, Step, WatchList, WatchRule, Window};
+use calumma_sketchint::frames::{
+    Entered, OFFER, Passed, Plan, Setup, Step, WatchList, WatchRule, Window,
+};
 use calumma_wire::{Role, Secret, SideKind, SystemSetup};
 
 const FIRST_EPOCH: u64 = 100;
@@ -57,7 +61,12 @@ struct Switch {
     windows: BTreeMap<u64, Window>,
     /// What became of packets from hosts, likewise.
     entered: BTreeMap<u64, Entered>,
+    /// What a switch between edges says of windows, likewise.
+    passed: BTreeMap<u64, Passed>,
     mtu: u16,
+    /// For how long packets may have waited when they are found.
+    waited_ns: u64,
+    is_transit: bool,
 }
 
 impl Switch {
@@ -69,8 +78,17 @@ impl Switch {
         let policy = Policy { strip: true, ..Policy::default() };
         let [mailbox] = mailboxes.try_into().unwrap();
         let worker = Worker::new(policy, Measurement::new(mailbox));
-        let (windows, entered) = (BTreeMap::new(), BTreeMap::new());
-        Self { worker, merger, setup, windows, entered, mtu: 1500 }
+        Self {
+            worker,
+            merger,
+            setup,
+            windows: BTreeMap::new(),
+            entered: BTreeMap::new(),
+            passed: BTreeMap::new(),
+            mtu: 1500,
+            waited_ns: 0,
+            is_transit: role == Role::Transit,
+        }
     }
 
     fn advance_to(&mut self, now_ns: u64) {
@@ -89,10 +107,15 @@ impl Switch {
                         self.entered.insert(epoch, Entered::decode(&frame.body).unwrap());
                     }
                 } else if side == Side::ByBit {
-                    let side = SideKind::Egress;
+                    let side = if self.is_transit { SideKind::Transit } else { SideKind::Egress };
                     let finished = FinishedSide { epoch, side, record: &*record, mixed_plan };
-                    // A switch between edges records nothing.
-                    if let Some((frame, _)) = self.merger.system(system).unwrap().side(finished) {
+                    let frame = self.merger.system(system).unwrap().side(finished).unwrap().0;
+                    if self.is_transit {
+                        // It says nothing where stacks don't say when.
+                        let passed = Some(&frame.body).filter(|body| !body.is_empty());
+                        let passed = passed.map(|body| (epoch, Passed::decode(body).unwrap()));
+                        self.passed.extend(passed);
+                    } else {
                         let window = Window::decode(&frame.body, &self.setup.layout).unwrap();
                         assert_eq!(window.totals.packets, frame.packets);
                         self.windows.insert(epoch, window);
@@ -110,6 +133,10 @@ impl Switch {
     fn pass(&mut self, path: Path, frames: &mut [Frame], now_ns: u64, stay_ns: u64) {
         self.advance_to(now_ns);
         let of = first(frames.len());
+        if self.waited_ns > 0 {
+            let arrival = Arrival { earliest_ns: now_ns - self.waited_ns, latest_ns: now_ns };
+            self.worker.arrived(Some(arrival.into()));
+        }
         self.worker.begin();
         assert!(self.worker.pass(path, frames, of, &PlainFlows::NONE).is_empty());
         let departure = Departure { at_ns: now_ns + stay_ns, mtu: self.mtu };
@@ -140,8 +167,9 @@ impl Network {
             let longer = |(frame, bytes): (&Frame, &Vec<u8>)| frame.bytes().len() - bytes.len();
             let longer: Vec<usize> = frames.iter().zip(packets).map(longer).collect();
             if at < 2 {
-                // 16 bytes of headers, and 8 for each hop.
-                let all = 24 + 8 * usize::from(at > 0 && switch.mtu == 1500 && setup.hops > 1);
+                // 16 bytes of headers, and as many for each hop as it says words.
+                let hops = 1 + usize::from(at > 0 && switch.mtu == 1500 && setup.hops > 1);
+                let all = 16 + 4 * setup.instructions.words() * hops;
                 assert!(longer.iter().all(|&more| more == 0 || more == all), "{longer:?}");
                 carried = longer.iter().map(|&more| more > 0).collect();
             }
@@ -248,6 +276,34 @@ fn what_sinks_keep_is_what_packets_met() {
             assert_eq!(row.hops, [cell(STAYS_NS[0]), cell(STAYS_NS[1])], "{:?}", row.key.ports());
             assert_eq!(row.own, cell(STAYS_NS[2]));
         }
+    }
+}
+
+#[test]
+fn stamps_say_how_long_packets_were_between_switches() {
+    let times = Instructions::NODE | Instructions::LATENCY | Instructions::INGRESS;
+    let instructions = Instructions::new(times | Instructions::EGRESS).unwrap();
+    let mut network = Network::new(Setup { instructions, ..setup() }, Step::Sources);
+    (network.0[1].waited_ns, network.0[2].waited_ns) = (3_001, 8_000);
+    for epoch in FIRST_EPOCH..FIRST_EPOCH + 2 * WINDOW {
+        network.send(middle(epoch), &burst(epoch));
+    }
+    network.0.iter_mut().for_each(|of| of.advance_to(middle(FIRST_EPOCH + 3 * WINDOW)));
+    let [_, between, sink] = &network.0;
+    for epoch in [FIRST_EPOCH, FIRST_EPOCH + WINDOW] {
+        let window = &sink.windows[&epoch];
+        // Each switch finds packets 100 us after the one before, in the middle of when they may
+        // have come.
+        let link = |from: u32, to: u32, ns: i64| {
+            let packets = 9 * WINDOW;
+            LinkSums { from, to, packets, sum_ns: packets as i64 * ns, min_ns: ns, max_ns: ns }
+        };
+        let stay = |at: usize| STAYS_NS[at] as i64;
+        let first = link(1, 3, 100_000 - stay(0) - 1_501);
+        let second = link(3, 2, 100_000 - stay(1) - 4_000);
+        assert_eq!(window.links, [first, second]);
+        assert_eq!((window.arrival_error_ns, window.links_full), (4_000, 0));
+        assert_eq!(between.passed[&epoch], Passed { arrival_error_ns: 1_501 });
     }
 }
 

@@ -44,6 +44,9 @@ pub struct Expectation {
     black_holes: Option<[u64; 2]>,
     /// Switches that a system names for inflated latencies, exactly these.
     inflated: Option<Vec<String>>,
+    /// The links on which packets were longer than on the fastest one, by more than bounds leave
+    /// open, exactly these: the two switches of each, the sender first, in order.
+    slow_links: Option<Vec<[String; 2]>>,
     /// Whether the link that lost most is first among those that victims voted for, where there are
     /// enough.
     suspected: Option<bool>,
@@ -107,6 +110,7 @@ impl Expectation {
             self.loops.is_some(),
             self.black_holes.is_some(),
             self.inflated.is_some(),
+            self.slow_links.is_some(),
             self.suspected.is_some(),
             self.surpluses.is_some(),
             self.t_h.is_some(),
@@ -127,6 +131,7 @@ impl Expectation {
             self.loops.is_some(),
             self.black_holes.is_some(),
             self.inflated.is_some(),
+            self.slow_links.is_some(),
             self.suspected.is_some(),
         ];
         // And these are known to other systems alone.
@@ -135,18 +140,21 @@ impl Expectation {
             self.loops.is_some(),
             self.black_holes.is_some(),
             self.inflated.is_some(),
+            self.slow_links.is_some(),
             self.suspected.is_some(),
         ];
         let count = |of: &[bool]| of.iter().filter(|&&is| is).count();
         ensure!(
             self.system.is_none() || count(&conditions) == count(&general),
             "{:?}: of a system only `reported`, `complete`, `decoded`, `because`, `seen`, \
-             `coverage`, `loops`, `black_holes`, `inflated` and `suspected` are expected",
+             `coverage`, `loops`, `black_holes`, `inflated`, `slow_links` and `suspected` are \
+             expected",
             self.says
         );
         ensure!(
             self.system.is_some() || count(&of_systems) == 0,
-            "{:?}: coverage, loops, black_holes, inflated and suspected are those of a `system`",
+            "{:?}: coverage, loops, black_holes, inflated, slow_links and suspected are those of a \
+             `system`",
             self.says
         );
         ensure!(any || !self.reported, "{:?} expects nothing", self.says);
@@ -201,6 +209,7 @@ impl Expectation {
             ("loops", within(&self.loops, epoch.loops)),
             ("black_holes", within(&self.black_holes, epoch.black_holes)),
             ("inflated", self.inflated.is_none() || self.inflated == epoch.inflated),
+            ("slow_links", self.slow_links.is_none() || self.slow_links == epoch.slow_links),
             ("suspected", self.suspected.is_none() || self.suspected == epoch.suspected),
             ("seen", within(&self.seen, Some(seen))),
         ];

@@ -146,7 +146,8 @@ impl Simulated {
                 let report = outcome.report.clone();
                 self.voting.push(Voting { at, epochs, report, worst });
             }
-            self.reported.push(SystemSummary { inflated, ..summary });
+            let slow_links = system.slow_links(report);
+            self.reported.push(SystemSummary { inflated, slow_links, ..summary });
         }
     }
 }

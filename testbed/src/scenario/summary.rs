@@ -105,6 +105,9 @@ pub struct SystemSummary {
     pub black_holes: Option<u64>,
     /// Switches that it names for inflated latencies; none where it looks for no such thing.
     pub inflated: Option<Vec<String>>,
+    /// The links on which it says that packets were longer than on the fastest; none where it does
+    /// not say how long on all.
+    pub slow_links: Option<Vec<[String; 2]>>,
     /// Whether the link that most victims voted for is the one that lost most; none where too few
     /// did, or nobody voted.
     pub suspected: Option<bool>,
@@ -136,6 +139,7 @@ impl SystemSummary {
             loops: reported.looped.as_ref().and_then(|looped| found_of(looped, truth)),
             black_holes: reported.black_holes,
             inflated: None,
+            slow_links: None,
             suspected: None,
             contradiction: contradiction.map(|wrong| format!("{system}: {wrong}")),
         }

@@ -355,6 +355,7 @@ impl Controller {
         let Self { setup, peers, lanes, plan, paths, .. } = self;
         let ends = Ends {
             problems: &|epoch| problems_of(peers, paths, setup, (epoch, now_ns)),
+            offset: &|node, since_ns| peers[node].clock.offset_since(since_ns, now_ns),
             unprobed: &|epoch| paths.unprobed(epoch),
         };
         for lane in lanes {

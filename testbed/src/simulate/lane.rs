@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use calumma_analysis::{
-    Deployment, HashKeys, Node, NodeSetup, Notice, Published, System, Unprobed,
+    ClockOffset, Deployment, HashKeys, Node, NodeSetup, Notice, Published, System, Unprobed,
 };
 use calumma_chamelemon::frames;
 use calumma_chamelemon::{Attention, Layout};
@@ -17,6 +17,7 @@ use calumma_controller::analyse::{Analyser, DecodedEpoch, Decoder};
 use calumma_controller::analysing::{Analysing, Topologies};
 use calumma_controller::attention::{Observation, Planner};
 use calumma_controller::chamelemon::collect::{Collector, Step};
+use calumma_controller::clocks::NodeClock;
 use calumma_controller::collect::sides_of;
 use calumma_controller::report::{EpochReport, PlanReport};
 use calumma_controller::steering::Steering;
@@ -32,6 +33,8 @@ use crate::topology::Topology;
 pub(super) struct Ends<'a> {
     /// What is wrong with each node.
     pub(super) problems: &'a dyn Fn(u64) -> Vec<Option<String>>,
+    /// How far a node's clock was from the controller's since a time.
+    pub(super) offset: &'a dyn Fn(usize, u64) -> Option<ClockOffset>,
     /// By edge: the paths from it that are not known to let marks through.
     pub(super) unprobed: &'a dyn Fn(u64) -> Vec<Option<Unprobed>>,
 }
@@ -309,9 +312,13 @@ impl Lane {
                 Some(done)
             }
             Analysis::Other(of, at) => {
-                let of_nodes = || {
-                    let all = (ends.problems)(epoch);
-                    at.iter().map(|&at| all[at].clone()).collect()
+                let of_nodes = |since_ns| {
+                    let mut all = (ends.problems)(epoch);
+                    let of_node = |&at: &usize| NodeClock {
+                        problem: all[at].take(),
+                        offset: (ends.offset)(at, since_ns),
+                    };
+                    at.iter().map(of_node).collect()
                 };
                 let analysed = of.step(now_ns, of_nodes)?;
                 self.unreported = analysed.next;

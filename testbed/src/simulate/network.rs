@@ -417,7 +417,7 @@ impl Simulation {
             Some(mut packet) => {
                 if !load.has_crossed {
                     let latency_ns = edge.egress(&mut packet, now_ns).1;
-                    load.arrive(&mut self.truth, latency_ns);
+                    load.arrive(&mut self.truth, (now_ns, latency_ns));
                 }
                 let knows = edge.takes_marks_of(&load.key);
                 let is_whole = !knows || load.is_whole(&packet);

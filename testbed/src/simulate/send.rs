@@ -12,7 +12,7 @@ use super::Detail;
 use super::network::{Bytes, Simulation, bytes};
 use super::node::Node;
 use super::numbers::Numbers;
-use super::stay::OnWay;
+use super::stay::{OnWay, Stay};
 use super::truth::{Account, FlowTruth, Stranger, Touched};
 use super::way::{Load, mark_of};
 use crate::topology::{Point, Segment};
@@ -107,7 +107,8 @@ impl Simulation {
             if crosses {
                 met.has_stack = true;
             } else {
-                met.pass(from, (before, packet.bytes().len()), latency_ns);
+                let stayed = Stay { arrived_ns: now_ns, departed_ns };
+                met.pass(from, (before, packet.bytes().len()), (latency_ns, stayed));
             }
             let Mark { bit, hierarchy, .. } = mark_of(&packet);
             let run = MarkedRun { bit, run: Run::single(hierarchy) };
@@ -146,7 +147,7 @@ impl Simulation {
             (load.bytes, load.met) = (Some(packet), met);
         }
         if let Some(latency_ns) = crosses {
-            load.arrive(&mut self.truth, latency_ns);
+            load.arrive(&mut self.truth, (now_ns.1, latency_ns));
         }
         self.pass(load, now_ns)
     }

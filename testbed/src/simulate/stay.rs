@@ -92,6 +92,9 @@ pub struct Met {
     pub paths: BTreeMap<Vec<usize>, u64>,
     /// By switch, how long it had each of those that say so, in nanoseconds.
     pub latencies: BTreeMap<usize, Vec<u32>>,
+    /// By the switches at both ends, how long each of those whose stack is whole was really on the
+    /// link, in nanoseconds.
+    pub links: BTreeMap<(usize, usize), Vec<u64>>,
 }
 
 impl Met {
@@ -106,6 +109,9 @@ impl Met {
         for (switch, latencies) in &other.latencies {
             self.latencies.entry(*switch).or_default().extend(latencies);
         }
+        for (link, on_it_ns) in &other.links {
+            self.links.entry(*link).or_default().extend(on_it_ns);
+        }
     }
 }
 
@@ -114,7 +120,16 @@ impl Met {
 pub(super) struct OnWay {
     pub(super) has_stack: bool,
     is_partial: bool,
-    hops: Vec<(usize, u32)>,
+    hops: Vec<Hop>,
+}
+
+/// What it met at one switch.
+#[derive(Clone, Copy, Debug)]
+struct Hop {
+    switch: usize,
+    latency_ns: u32,
+    /// When it came and went, by true time.
+    stayed: Stay,
 }
 
 /// Bytes of a stack's shim and header.
@@ -122,8 +137,14 @@ const HEADER: usize = 16;
 
 impl OnWay {
     /// A packet that was `before` bytes long when it came to a switch of Calumma's leaves it with
-    /// `after` bytes, having stayed for `latency_ns`.
-    pub(super) fn pass(&mut self, switch: usize, (before, after): (usize, usize), latency_ns: u32) {
+    /// `after` bytes, having stayed for `latency_ns` by the switch's clock, from and until when
+    /// `stayed` says.
+    pub(super) fn pass(
+        &mut self,
+        switch: usize,
+        (before, after): (usize, usize),
+        (latency_ns, stayed): (u32, Stay),
+    ) {
         let pushed = match self.has_stack {
             false => {
                 self.has_stack = after > before && self.hops.is_empty();
@@ -133,12 +154,12 @@ impl OnWay {
         };
         self.is_partial |= self.has_stack && !pushed;
         if self.has_stack && pushed {
-            self.hops.push((switch, latency_ns));
+            self.hops.push(Hop { switch, latency_ns, stayed });
         }
     }
 
-    /// It has come to the sink, which had it for `latency_ns`.
-    pub(super) fn arrive(&self, sink: usize, latency_ns: u32, met: &mut Met) {
+    /// It has come to the sink at `now_ns`, which had it for `latency_ns`.
+    pub(super) fn arrive(&self, sink: usize, (now_ns, latency_ns): (u64, u32), met: &mut Met) {
         met.packets += 1;
         met.latencies.entry(sink).or_default().push(latency_ns);
         if !self.has_stack {
@@ -146,10 +167,17 @@ impl OnWay {
         }
         met.with_int += 1;
         met.partial += u64::from(self.is_partial);
-        let path = self.hops.iter().map(|hop| hop.0).chain([sink]).collect();
+        let path = self.hops.iter().map(|hop| hop.switch).chain([sink]).collect();
         *met.paths.entry(path).or_default() += 1;
-        for &(switch, latency_ns) in &self.hops {
+        for &Hop { switch, latency_ns, .. } in &self.hops {
             met.latencies.entry(switch).or_default().push(latency_ns);
+        }
+        let arrivals = self.hops.iter().map(|hop| (hop.switch, hop.stayed.arrived_ns));
+        let arrivals = arrivals.skip(1).chain([(sink, now_ns)]);
+        for (from, (to, arrived_ns)) in self.hops.iter().zip(arrivals).filter(|_| !self.is_partial)
+        {
+            let on_it_ns = arrived_ns - from.stayed.departed_ns;
+            met.links.entry((from.switch, to)).or_default().push(on_it_ns);
         }
     }
 }

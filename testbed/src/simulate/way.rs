@@ -15,7 +15,7 @@ use super::nat;
 use super::network::{Bytes, IP_OFFSET, bytes};
 use super::node::Node;
 use super::numbers::Numbers;
-use super::stay::OnWay;
+use super::stay::{OnWay, Stay};
 use super::truth::{Account, Touched, Treatment, Truths};
 use crate::topology::{Link, LinkQuality, Topology, Way};
 use crate::workload::{Chance, Fate, Flow, frame, set_dscp, set_ttl, translate};
@@ -309,7 +309,8 @@ impl Load {
             let accepted = |_| !left.is_empty();
             let (at_ns, latency_ns) = switch.pass(std::slice::from_mut(packet), now_ns, accepted);
             let place = self.way.switch(self.at / 2);
-            self.met.pass(place, (before, packet.bytes().len()), latency_ns);
+            let stayed = Stay { arrived_ns: now_ns, departed_ns: at_ns };
+            self.met.pass(place, (before, packet.bytes().len()), (latency_ns, stayed));
             return at_ns;
         }
         let mut at_ns = now_ns;
@@ -371,10 +372,10 @@ impl Load {
         }
     }
 
-    /// A packet has come to its sink, which had it for `latency_ns`.
-    pub(super) fn arrive(&self, truths: &mut Truths, latency_ns: u32) {
+    /// A packet has come to its sink at `now_ns`, which had it for `latency_ns`.
+    pub(super) fn arrive(&self, truths: &mut Truths, (now_ns, latency_ns): (u64, u32)) {
         if let Some(flow) = truths.flow(self.account) {
-            self.met.arrive(self.egress(), latency_ns, &mut flow.met);
+            self.met.arrive(self.egress(), (now_ns, latency_ns), &mut flow.met);
         }
     }
 

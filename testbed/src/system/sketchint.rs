@@ -10,7 +10,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use calumma_analysis::{Flow, Report, SystemReport};
 use calumma_sketchint_analysis::SketchInt;
-use calumma_sketchint_analysis::report::{FlowReport, Found, Heavy, NodeReport, SinkReport};
+use calumma_sketchint_analysis::report::{
+    FlowReport, Found, Heavy, LinkReport, NodeReport, SinkReport,
+};
 
 use self::met::Known;
 use super::{Reported, System};
@@ -62,6 +64,22 @@ impl System for SketchInt {
         let report = report.as_type::<SystemReport<Found>>()?;
         let nodes = report.findings.inflated.iter().map(|of| of.node.clone());
         Some(nodes.collect::<BTreeSet<String>>().into_iter().collect())
+    }
+
+    fn slow_links(&self, report: &dyn Report) -> Option<Vec<[String; 2]>> {
+        let report = report.as_type::<SystemReport<Found>>()?;
+        let links = report.findings.links.iter();
+        let bounds: Vec<(f64, f64, &LinkReport)> = links
+            .map(|link| {
+                let error_us = link.clock_error_us? + link.arrival_error_us?;
+                let mean_us = link.latency_us?.mean;
+                Some((mean_us - error_us, mean_us + error_us, link))
+            })
+            .collect::<Option<_>>()?;
+        let fastest = bounds.iter().map(|(_, at_most, _)| *at_most).fold(f64::INFINITY, f64::min);
+        let slow = bounds.into_iter().filter(|(at_least, _, _)| *at_least > fastest);
+        let slow = slow.map(|(_, _, link)| [link.from.clone(), link.to.clone()]);
+        Some(slow.collect::<BTreeSet<_>>().into_iter().collect())
     }
 
     fn contradicts(

@@ -13,7 +13,7 @@ use crate::fabric::{Namespace, Process};
 pub enum Protocol {
     /// One TCP connection.
     Tcp,
-    /// Datagrams of 1400 bytes.
+    /// Datagrams of 1200 bytes.
     Udp,
 }
 
@@ -74,7 +74,7 @@ impl Iperf {
         command.args(["--time", &self.seconds.to_string()]);
         command.args(["--bitrate", &format!("{}M", self.mbit)]);
         if self.protocol == Protocol::Udp {
-            command.args(["--udp", "--length", "1400"]);
+            command.args(["--udp", "--length", "1200"]);
         }
         if self.reverse {
             command.arg("--reverse");

@@ -27,6 +27,11 @@ fn no_host_receives_a_byte_of_int_while_it_goes_off_and_on() {
     assert_eq!(families.len(), 2);
     let states: BTreeSet<&str> = reports.iter().filter_map(|of| of["state"].as_str()).collect();
     assert!(states.contains("on") && states.len() > 1, "{states:?}");
+    // Stamps and captures enclose the same wires; bounds are held in each window.
+    let links: Vec<String> = compared.links.keys().map(|ends| ends.join(" ")).collect();
+    let all = ["e1 s1", "e1 s2", "e2 s1", "e2 s2", "s1 e1", "s1 e2", "s2 e1", "s2 e2"];
+    assert_eq!(links, all, "{}", compared.to_text());
+    assert!(compared.links.values().all(|row| row.packets > 100), "{}", compared.to_text());
 }
 
 #[test]

@@ -44,6 +44,7 @@ scenarios! {
     path_change
     share
     sink_restart
+    slow_link
 }
 
 #[test]

@@ -1,8 +1,12 @@
 //! The INT stacks of a capture.
 
+use std::path::PathBuf;
+use std::process::Command;
+
 use calumma_plane::int::UNKNOWN;
 use calumma_testbed::capture::PcapWriter;
 use calumma_testbed::stacks::{PacketStack, stack_of, write_all};
+use calumma_testenv::has_program;
 use serde_json::Value;
 
 fn bytes(hex: &Value) -> Vec<u8> {
@@ -34,17 +38,23 @@ fn golden() -> Vec<Golden> {
     packets
 }
 
-#[test]
-fn a_capture_is_read_packet_by_packet_and_what_has_no_stack_says_why() {
-    let golden = golden();
-    assert!(golden.len() >= 5, "{}", golden.len());
-    let path = std::env::temp_dir().join(format!("calumma-int-{}.pcap", std::process::id()));
+/// A capture of these packets as they come to a sink and as they go on, two after each other.
+fn capture(name: &str, golden: &[Golden]) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("calumma-{name}-{}.pcap", std::process::id()));
     let mut writer = PcapWriter::new(std::fs::File::create(&path).unwrap()).unwrap();
-    for (at, (packet, _, _, stripped)) in (1..).zip(&golden) {
+    for (at, (packet, _, _, stripped)) in (1..).zip(golden) {
         writer.write(at, packet.len() as u32, packet).unwrap();
         writer.write(at, stripped.len() as u32, stripped).unwrap();
     }
     writer.finish().unwrap();
+    path
+}
+
+#[test]
+fn a_capture_is_read_packet_by_packet_and_what_has_no_stack_says_why() {
+    let golden = golden();
+    assert!(golden.len() >= 5, "{}", golden.len());
+    let path = capture("int", &golden);
     let mut out = Vec::new();
     write_all(&path, &mut out).unwrap();
     std::fs::remove_file(&path).unwrap();
@@ -68,4 +78,52 @@ fn a_capture_is_read_packet_by_packet_and_what_has_no_stack_says_why() {
     foreign[54] = 0;
     let why = stack_of(&foreign, foreign.len()).unwrap_err();
     assert_eq!(why, "what stands behind its L4 header is no shim and header");
+}
+
+/// The dissector of Wireshark shows what is read here, on the same packets.
+#[test]
+fn wireshark_shows_every_stack_hop_by_hop() {
+    if !has_program("tshark", "tshark") {
+        return;
+    }
+    let golden = golden();
+    let path = capture("wireshark", &golden);
+    let script =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/wireshark/calumma_int.lua").to_owned();
+    let fields = ["domain", "dscp", "instructions", "remaining", "node", "latency"];
+    let fields = fields.into_iter().chain(["mtu_exceeded", "hops_exceeded"]);
+    let mut tshark = Command::new("tshark");
+    tshark
+        .arg("-X")
+        .arg(format!("lua_script:{script}"))
+        .arg("-r")
+        .arg(&path)
+        .args(["-T", "fields"]);
+    for field in fields {
+        tshark.arg("-e").arg(format!("calumma_int.{field}"));
+    }
+    let output = tshark.output().unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let shown = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<&str> = shown.lines().collect();
+    assert_eq!(lines.len(), 2 * golden.len(), "{shown}");
+    for (pair, (packet, hops, partial, _)) in lines.chunks(2).zip(&golden) {
+        let read = stack_of(packet, packet.len()).unwrap();
+        let newest_first = |of: fn(&(u32, u32)) -> u32| {
+            hops.iter().rev().map(of).map(|number| number.to_string()).collect::<Vec<_>>().join(",")
+        };
+        let expected = [
+            format!("0x{:04x}", read.domain),
+            read.dscp.to_string(),
+            format!("0x{:04x}", read.instructions),
+            read.remaining.to_string(),
+            newest_first(|hop| hop.0),
+            newest_first(|hop| hop.1),
+        ];
+        let shown: Vec<&str> = pair[0].split('\t').collect();
+        assert_eq!(shown[..expected.len()], expected);
+        assert_eq!(shown[expected.len()..].contains(&"1"), *partial, "M or E");
+        assert_eq!(pair[1].replace('\t', ""), "", "it has been taken out");
+    }
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use calumma_analysis::Node;
+use calumma_analysis::{ClockOffset, Node};
 use calumma_chamelemon::Attention;
 use calumma_chamelemon::frames::{self, Holding};
 use calumma_wire::{Marking, Message, Offer, Outcome, Role, SwitchKind, SystemId, v5};
@@ -50,6 +50,16 @@ pub(super) struct State {
 }
 
 impl State {
+    /// How far the node's clock was from the system's in all of the time since `since_unix_ns`.
+    fn offset_since(&self, since_unix_ns: u64) -> Option<ClockOffset> {
+        let (steady_ns, unix_ns) = (steady_ns(), unix_ns());
+        let since_ns = steady_ns.saturating_sub(unix_ns.saturating_sub(since_unix_ns));
+        let mut offset = self.clock.offset_since(since_ns, steady_ns)?;
+        let set_by_ns = steady_ns.wrapping_sub(unix_ns).cast_signed();
+        offset.offset_ns = offset.offset_ns.saturating_add(set_by_ns);
+        Some(offset)
+    }
+
     /// What there is to say of the node's clock, as compared with the system's now.
     fn clock(&self) -> ClockState {
         let (steady_ns, unix_ns) = (steady_ns(), unix_ns());
@@ -252,6 +262,17 @@ impl Hub {
         let edges = self.config.edges.len();
         self.note_clock_problems(edges, &problems[edges..]);
         problems
+    }
+
+    /// How far the clock of the node at a position was from the controller's in all of the time
+    /// since `since_unix_ns`, by the controller's clock as it is now; `None` where that is not
+    /// known.
+    pub(in crate::server) fn clock_offset(
+        &self,
+        node: usize,
+        since_unix_ns: u64,
+    ) -> Option<ClockOffset> {
+        lock(&self.nodes[node].state).offset_since(since_unix_ns)
     }
 
     fn note_clock_problems(&self, from: usize, problems: &[Option<String>]) {

@@ -43,6 +43,13 @@ export function draw(element, report) {
     ({ node, packets, latency_us: it, inflated, inflated_at_least: least }) => [
       node, packets == null ? '' : count(packets), us(it.mean), us(it.p99), us(it.max),
       inflated == null ? `≥ ${count(least)}` : count(inflated)]));
+  const timed = report.links.filter((link) => link.latency_us != null);
+  if (timed.length > 0) {
+    parts.push(...list(timed,
+      [['link', 'name'], ['packets', 'number'], ['mean', 'number'], ['longest', 'number'], ['wrong by at most', 'number']],
+      ({ from, to, latency_us: it, clock_error_us: clock, arrival_error_us: arrival }) => [
+        `${from} → ${to}`, count(it.packets), us(it.mean), us(it.max), us(clock + arrival)]));
+  }
   if (report.flows.length > 0) {
     parts.push(...list(report.flows,
       [['flow', ''], ['packets', 'number'], ['path', 'name'], ['mean latencies', 'name']],

@@ -13,6 +13,8 @@ struct Metrics {
     mtu_exceeded: IntCounterVec,
     hops_exceeded: IntCounterVec,
     link_packets: IntCounterVec,
+    link_mean: GaugeVec,
+    link_error: GaugeVec,
     path_changes: Gauge,
     loops: Gauge,
     mean: GaugeVec,
@@ -29,7 +31,7 @@ struct Metrics {
 /// # Errors
 /// When two have the same name, which is a mistake in the program.
 pub fn new(on: &Registry) -> prometheus::Result<Box<dyn ReportMetrics>> {
-    let (node, sink) = (&["node"][..], &["sink"][..]);
+    let (node, sink, link) = (&["node"][..], &["sink"][..], &["from", "to"][..]);
     Ok(Box::new(Metrics {
         coverage: gauge(
             on,
@@ -59,7 +61,19 @@ pub fn new(on: &Registry) -> prometheus::Result<Box<dyn ReportMetrics>> {
             on,
             "sketchint_link_packets_total",
             "Packets with a whole path that came by a link.",
-            &["from", "to"],
+            link,
+        )?,
+        link_mean: gauges(
+            on,
+            "sketchint_link_latency_mean_seconds",
+            "Mean time that packets were on a link in the latest window; NaN: unknown.",
+            link,
+        )?,
+        link_error: gauges(
+            on,
+            "sketchint_link_latency_error_seconds",
+            "By how much that may be wrong, for clocks and stamps; NaN: unknown.",
+            link,
         )?,
         path_changes: gauge(on, "sketchint_path_changes", "Flows that changed their path.")?,
         loops: gauge(on, "sketchint_loops", "Paths that come by a switch twice.")?,
@@ -104,13 +118,18 @@ impl ReportMetrics for Metrics {
         for (reason, &packets) in found.coverage.not_carried.iter().flatten() {
             self.not_carried.with_label_values(&[&**reason]).inc_by(packets);
         }
+        let seconds = |us: Option<f64>| us.map_or(f64::NAN, |us| us / 1e6);
         for link in &found.links {
             let labels = &[&*link.from, &*link.to];
             self.link_packets.with_label_values(labels).inc_by(link.at_least);
+            let mean_us = link.latency_us.map(|latency| latency.mean);
+            let errors = link.clock_error_us.zip(link.arrival_error_us);
+            let error_us = errors.map(|(clock, arrival)| clock + arrival);
+            self.link_mean.with_label_values(labels).set(seconds(mean_us));
+            self.link_error.with_label_values(labels).set(seconds(error_us));
         }
         for node in &found.nodes {
             let labels = &[&*node.node];
-            let seconds = |us: Option<f64>| us.map_or(f64::NAN, |us| us / 1e6);
             self.mean.with_label_values(labels).set(seconds(node.latency_us.mean));
             self.p99.with_label_values(labels).set(seconds(node.latency_us.p99));
             self.inflated.with_label_values(labels).inc_by(node.inflated_at_least);

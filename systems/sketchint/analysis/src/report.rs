@@ -220,8 +220,22 @@ pub struct NodeReport {
     pub heavy_changes: Option<Vec<Change>>,
 }
 
+/// How long packets were on a link, in microseconds, by the stamps of both switches less what their
+/// clocks are apart. It may be negative, by less than it may be wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LinkLatency {
+    /// Packets of which both switches say when.
+    pub packets: u64,
+    /// The mean.
+    pub mean: f64,
+    /// The least.
+    pub min: f64,
+    /// The longest.
+    pub max: f64,
+}
+
 /// A link between two switches, from one to the other.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinkReport {
     /// The switch that packets came from.
     pub from: String,
@@ -232,6 +246,17 @@ pub struct LinkReport {
     pub packets: Option<u64>,
     /// No fewer than this.
     pub at_least: u64,
+    /// How long they were on it; null where stacks don't say, or one of the two switches is none of
+    /// the deployment's or did not deliver all of the window, or its clock did not run evenly.
+    #[serde(default)]
+    pub latency_us: Option<LinkLatency>,
+    /// By how much `latency_us` may be wrong, for what is not known of the two clocks.
+    #[serde(default)]
+    pub clock_error_us: Option<f64>,
+    /// By how much it may be wrong besides, for what the second switch does not know of when
+    /// packets arrived.
+    #[serde(default)]
+    pub arrival_error_us: Option<f64>,
 }
 
 /// A flow of many packets.
@@ -449,6 +474,9 @@ pub struct SinkReport {
     pub rows_evicted: u64,
     /// Packets whose path found no room.
     pub paths_full: u64,
+    /// How often a packet's link found no room, of links that [have a latency](LinkLatency).
+    #[serde(default)]
+    pub links_full: u64,
     /// Bytes of memory that its sketches took.
     pub bytes: u64,
     /// The paths that packets came by, those of most packets first.

@@ -119,6 +119,22 @@ static LINKS: TableOf<SystemReport<Found>, LinkReport> = TableOf {
         text("destination", "the one that they came to", |row| Some((&*row.item.to).into())),
         u64("packets", "packets of known paths, where all paths are known", |row| row.item.packets),
         u64("at_least", "no fewer than this", |row| Some(row.item.at_least)),
+        u64("latency_packets", "packets of which both switches say when", |row| {
+            Some(row.item.latency_us?.packets)
+        }),
+        number("mean_us", "the mean time that they were on it", |row| {
+            Some(row.item.latency_us?.mean)
+        }),
+        number("min_us", "the least", |row| Some(row.item.latency_us?.min)),
+        number("max_us", "the longest", |row| Some(row.item.latency_us?.max)),
+        number("clock_error_us", "by how much clocks make all of them wrong at most", |row| {
+            row.item.clock_error_us
+        }),
+        number(
+            "arrival_error_us",
+            "by how much stamps of arrivals make each wrong besides",
+            |row| row.item.arrival_error_us,
+        ),
     ],
     rows: |report, rows| {
         let links = report.findings.links.iter();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use calumma_analysis::{Collected, Delivery, Flow, HashKeys, Node, Remembered, SystemReport};
 use calumma_plane::int::push::NotCarried;
 use calumma_sketch::WideKey;
-use calumma_sketchint::frames::{Entered, Layout, Window};
+use calumma_sketchint::frames::{Entered, Layout, Passed, Window};
 use calumma_wire::{Role, Side, SideKind};
 
 use crate::changes::{self, Last};
@@ -49,6 +49,9 @@ pub struct Delivered {
     pub entered: Option<Entered>,
     /// By how much a step of the rotation came too late, in nanoseconds.
     pub stall_ns: u64,
+    /// By how much the arrival of a packet at the node may be wrong, in nanoseconds, where stacks
+    /// say when packets arrive and the side says how well.
+    pub arrival_error_ns: Option<u64>,
 }
 
 /// Reads windows, and makes reports of them in their order.
@@ -95,13 +98,21 @@ impl Windows {
         let stall_ns = side.stall_ns;
         if side.side == SideKind::Ingress && node.role == Role::Edge {
             let entered = Entered::decode(&side.body).map_err(|error| error.to_string())?;
-            return Ok(Delivered { window: None, entered: Some(entered), stall_ns });
+            let entered = Some(entered);
+            return Ok(Delivered { window: None, entered, stall_ns, arrival_error_ns: None });
         }
         if !matches!(side.side, SideKind::Egress | SideKind::Host) {
-            return match side.body.len() {
-                0 => Ok(Delivered { window: None, entered: None, stall_ns }),
-                bytes => Err(format!("a side of {bytes} bytes, where none are expected")),
+            let passed = match (side.side, side.body.len()) {
+                (_, 0) => None,
+                (SideKind::Transit, _) => {
+                    Some(Passed::decode(&side.body).map_err(|error| error.to_string())?)
+                }
+                (_, bytes) => {
+                    return Err(format!("a side of {bytes} bytes, where none are expected"));
+                }
             };
+            let arrival_error_ns = passed.map(|passed| passed.arrival_error_ns);
+            return Ok(Delivered { window: None, entered: None, stall_ns, arrival_error_ns });
         }
         let window = Window::decode(&side.body, &self.layout).map_err(|error| error.to_string())?;
         if window.totals.packets != side.packets {
@@ -116,7 +127,9 @@ impl Windows {
             let says = window.own.unwrap_or(0);
             return Err(format!("a window of node {says} from node {}", node.id));
         }
-        Ok(Delivered { window: Some(Arc::new(window)), entered: None, stall_ns })
+        let arrival_error_ns = Some(window.arrival_error_ns);
+        let window = Some(Arc::new(window));
+        Ok(Delivered { window, entered: None, stall_ns, arrival_error_ns })
     }
 
     /// What a window of so many epochs showed, while the deployment was in `state`, and why it is
@@ -143,7 +156,7 @@ impl Windows {
             config: self.config(),
             coverage: covered(&sinks, entered),
             nodes: nodes::all(&sinks, last.as_ref(), (names, &self.layout)),
-            links: links::all(&sinks, names),
+            links: links::all(&sinks, &links::times(collected), names),
             flows: self.flows(&sinks),
             path_changes: changes::paths(&sinks, last.as_ref(), names),
             loops: loops(&sinks, names),
@@ -257,6 +270,7 @@ impl Windows {
             rows_refused: window.totals.rows_refused,
             rows_evicted: window.totals.rows_evicted,
             paths_full: window.totals.paths_full,
+            links_full: window.links_full,
             bytes: window.memory,
             paths,
         }

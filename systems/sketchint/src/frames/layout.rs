@@ -81,6 +81,7 @@ impl Layout {
             + pairs
             + usize::from(paths) * 80
             + usize::from(nodes) * 4096
+            + usize::from(self.shape.links()) * 48
             + usize::from(keys) * 37
             + usize::from(inflated) * 60
     }

@@ -2,11 +2,14 @@
 //!
 //! A [`Setup`] is what all switches of a network have in common, a [`Plan`] how far INT is switched
 //! on in it. The body of an edge's egress side is a [`Window`], that of its ingress side an
-//! [`Entered`]; all other sides are empty.
+//! [`Entered`], that of a transit's side a [`Passed`] or, of a switch that knows nothing of it,
+//! empty; all other sides are empty.
 
 mod columns;
 mod entered;
 mod layout;
+mod links;
+mod passed;
 mod plan;
 mod setup;
 mod watch;
@@ -16,10 +19,11 @@ use calumma_wire::{Offer, SystemId};
 
 pub use self::entered::Entered;
 pub use self::layout::Layout;
+pub use self::passed::Passed;
 pub use self::plan::{Plan, Step};
 pub use self::setup::{Holding, Setup};
 pub use self::watch::{WatchList, WatchRule};
 pub use self::window::Window;
 
 /// What a switch that runs it offers.
-pub const OFFER: Offer = Offer { system: SystemId::SKETCHINT, lowest: 3, highest: 3 };
+pub const OFFER: Offer = Offer { system: SystemId::SKETCHINT, lowest: 4, highest: 4 };

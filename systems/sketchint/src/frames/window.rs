@@ -6,6 +6,8 @@
 //! paths: number (4), hops (1), whether partial (1), packets (8); the nodes of all, 4
 //! switches: number (4), node (4), packets (8), sum (8), least (4), longest (4), packets with a
 //!   queue's length (8), their sum (8), the longest (4); the bins of all, 4
+//! error of arrivals (8)  packets on links without room (8)
+//! links: number (4), from (4), to (4), packets (8), sum (8), least (8), longest (8), signed
 //! rows: number (4), keys, path (4), packets (8), exact (1), inflation (1), cells of hops, then of
 //!   the sink itself: sum (8), longest (4), packets (4)
 //! large flows: number (4), keys
@@ -15,7 +17,7 @@
 //! All but the numbers of entries, the totals and what stands before them are columns.
 
 use calumma_sketch::sketchint::{
-    BINS, Cell, FlowRow, Histogram, Inflation, NodeSums, Pairs, Path, PathCount, Totals,
+    BINS, Cell, FlowRow, Histogram, Inflation, LinkSums, NodeSums, Pairs, Path, PathCount, Totals,
 };
 use calumma_sketch::{KeyKind, TowerSketch, WideKey};
 use calumma_wire::DecodeError;
@@ -24,6 +26,7 @@ use calumma_wire::columns::{put_column, read_column};
 
 use super::columns::{put_keys, put_numbers, read_keys, read_numbers};
 use super::layout::Layout;
+use super::links::{put_links, read_links};
 
 /// What a sink kept in a window.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +51,13 @@ pub struct Window {
     pub paths: Vec<PathCount>,
     /// The switches that they came by, by rising numbers.
     pub nodes: Vec<NodeSums>,
+    /// The most by which an arrival at the sink itself may be wrong, in nanoseconds: of packets for
+    /// hosts, and of those that it passes on.
+    pub arrival_error_ns: u64,
+    /// How often a link found no room.
+    pub links_full: u64,
+    /// How long packets were on links, in order of their switches; none where stacks don't say.
+    pub links: Vec<LinkSums>,
     /// Flows and paths with a row, in order.
     pub rows: Vec<FlowRow<WideKey>>,
     /// Large flows, and some that may be, in order.
@@ -101,6 +111,9 @@ impl Window {
         put_u64(out, self.hops_exceeded);
         put_paths(out, &self.paths);
         put_nodes(out, &self.nodes);
+        put_u64(out, self.arrival_error_ns);
+        put_u64(out, self.links_full);
+        put_links(out, &self.links);
         put_rows(out, self.keys, &self.rows);
         put_u32(out, self.large.len() as u32);
         put_keys(out, self.keys, self.large.iter());
@@ -137,6 +150,9 @@ impl Window {
         let hops_exceeded = read_part(body, "packets without hops left", totals.partial)?;
         let paths = read_paths(body, layout, &totals)?;
         let nodes = read_nodes(body, layout)?;
+        let arrival_error_ns = body.u64("error of arrivals")?;
+        let links_full = body.u64("packets on links without room")?;
+        let links = read_links(body, layout)?;
         let rows = read_rows(body, (keys, layout), &paths, &totals)?;
         let number = number(body, "number of large flows", Layout::most_of(layout.shape.keys))?;
         let large = read_keys(body, keys, number)?;
@@ -156,6 +172,9 @@ impl Window {
             hops_exceeded,
             paths,
             nodes,
+            arrival_error_ns,
+            links_full,
+            links,
             rows,
             large,
             inflated,
@@ -165,7 +184,11 @@ impl Window {
     }
 }
 
-fn number(body: &mut Body<'_>, field: &'static str, most: usize) -> Result<usize, DecodeError> {
+pub(super) fn number(
+    body: &mut Body<'_>,
+    field: &'static str,
+    most: usize,
+) -> Result<usize, DecodeError> {
     let offset = body.offset();
     let number = body.u32(field)? as usize;
     if number > most {
@@ -175,7 +198,7 @@ fn number(body: &mut Body<'_>, field: &'static str, most: usize) -> Result<usize
     Ok(number)
 }
 
-fn in_order<T: Ord>(
+pub(super) fn in_order<T: Ord>(
     body: &Body<'_>,
     field: &'static str,
     entries: &[T],

@@ -1,6 +1,6 @@
 //! Flows that carry stacks whatever the share, as an lcore looks them up.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use calumma_sketch::sketchint::flow_word;
 use calumma_sketch::{FlowKey, HashFamily, Key, KeyKind, WideKey};
@@ -77,9 +77,38 @@ impl LcorePlan {
     }
 }
 
+/// The control thread's own share in all plans that lcores may have, so that an lcore is never the
+/// last to let a table go: it frees no memory.
+#[derive(Debug, Default)]
+pub(super) struct Shared(Mutex<Vec<LcorePlan>>);
+
+impl Shared {
+    /// Shares a plan that is about to be given to lcores, and frees those that none has any more.
+    pub(super) fn share(&self, plan: LcorePlan) -> LcorePlan {
+        let mut plans = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        plans.retain(|plan| Arc::strong_count(&plan.attended) > 1);
+        plans.push(plan.clone());
+        plan
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_table_is_freed_by_who_shares_it_and_only_when_no_lcore_has_it() {
+        let shared = Shared::default();
+        let held = shared.share(LcorePlan::default());
+        let table = Arc::downgrade(&held.attended);
+        drop(shared.share(LcorePlan::default()));
+        assert_eq!(table.strong_count(), 2);
+        drop(held);
+        assert_eq!(table.strong_count(), 1, "the last one is not the lcore's");
+        drop(shared.share(LcorePlan::default()));
+        assert_eq!(table.strong_count(), 0);
+        assert_eq!(shared.0.lock().unwrap().len(), 1);
+    }
 
     #[test]
     fn all_words_are_found_and_no_others() {

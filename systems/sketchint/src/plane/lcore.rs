@@ -36,17 +36,20 @@ pub(super) struct Common {
     pub(super) source_from: AtomicU64,
 }
 
-/// What holds in a window, and what a source did in it. No packets are kept.
+/// What holds in a window, what a source did in it, and how well a switch between edges knew when
+/// its packets arrived. No packets are kept.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Held {
     plan: LcorePlan,
     epoch: u64,
     pub(super) entered: Entered,
+    pub(super) arrival_error_ns: u64,
 }
 
 impl Held {
     pub(super) fn new() -> Self {
-        Self { plan: LcorePlan::default(), epoch: 0, entered: Entered::default() }
+        let (plan, entered) = (LcorePlan::default(), Entered::default());
+        Self { plan, epoch: 0, entered, arrival_error_ns: 0 }
     }
 }
 
@@ -63,10 +66,11 @@ impl Record for Held {
 
     fn merge(&mut self, other: &Self) {
         self.entered.add(&other.entered);
+        self.arrival_error_ns = self.arrival_error_ns.max(other.arrival_error_ns);
     }
 
     fn clear(&mut self) {
-        self.entered = Entered::default();
+        (self.entered, self.arrival_error_ns) = (Entered::default(), 0);
     }
 }
 
@@ -223,6 +227,10 @@ impl<K: Key> LcoreSystem<K> for OnEdge<K> {
         true
     }
 
+    fn wants_transit(&self) -> bool {
+        self.common.setup.instructions.has_times()
+    }
+
     fn wants_departures(&self) -> bool {
         true
     }
@@ -271,12 +279,21 @@ impl<K: Key> LcoreSystem<K> for OnEdge<K> {
     #[inline]
     fn transit(&mut self, flows: &mut Flows<K>, _counters: &mut Counters) {
         self.left &= !Self::positions(flows);
+        if self.common.setup.instructions.has_times() {
+            let slots = &mut self.slots;
+            arrival_errors(flows, |bit, _, error_ns| {
+                if let Some(window) = slots.by_bit(bit) {
+                    window.group.note_arrivals(error_ns);
+                }
+            });
+        }
     }
 
     #[inline]
     fn leave(&mut self, flows: &Flows<K>, _counters: &mut Counters) {
         self.left |= Self::positions(flows);
         let (polled_ns, is_local, shared) = (flows.polled_ns(), flows.are_local(), self.shared);
+        let has_times = self.common.setup.instructions.has_times();
         let Self { slots, words, .. } = self;
         flows.by_bit(|of| {
             let packets = of.keys.len() as u64;
@@ -293,7 +310,15 @@ impl<K: Key> LcoreSystem<K> for OnEdge<K> {
             }
             let hashes = of.hashes.filter(|_| shared);
             let leaving = Leaving { keys: of.keys, hashes, polled_ns };
-            let of_flows = window.group.record(&leaving, &stacks[..of.keys.len()]);
+            let stacks = &stacks[..of.keys.len()];
+            let of_flows = window.group.record(&leaving, stacks);
+            if has_times {
+                let mut arrivals = [None; BURST];
+                for (arrival, at) in arrivals.iter_mut().zip(ones(of.which)) {
+                    *arrival = flows.arrival(at);
+                }
+                window.group.record_links(stacks, &arrivals);
+            }
             window.packets += packets;
             for (word, at) in of_flows.into_iter().zip(ones(of.which)) {
                 let position = flows.places().get(at).map_or(0, |place| usize::from(place.0));
@@ -373,6 +398,10 @@ impl<K: Key> LcoreSystem<K> for OnTransit {
         &mut self.slots
     }
 
+    fn wants_transit(&self) -> bool {
+        self.common.setup.instructions.has_times()
+    }
+
     fn wants_departures(&self) -> bool {
         true
     }
@@ -388,6 +417,21 @@ impl<K: Key> LcoreSystem<K> for OnTransit {
     /// Nothing enters the network here.
     fn enter(&mut self, _flows: &mut Flows<K>, _counters: &mut Counters) {}
 
+    #[inline]
+    fn transit(&mut self, flows: &mut Flows<K>, _counters: &mut Counters) {
+        if self.common.setup.instructions.has_times() {
+            let slots = &mut self.slots;
+            arrival_errors(flows, |bit, packets, error_ns| {
+                if let Some(window) = slots.by_bit(bit) {
+                    let of = &mut window.group.arrival_error_ns;
+                    *of = (*of).max(error_ns);
+                } else {
+                    slots.late(bit, packets);
+                }
+            });
+        }
+    }
+
     fn leave(&mut self, _flows: &Flows<K>, _counters: &mut Counters) {}
 
     fn enter_run(&mut self, _key: &K, packets: u32, _counters: &mut Counters) -> Run {
@@ -395,6 +439,17 @@ impl<K: Key> LcoreSystem<K> for OnTransit {
     }
 
     fn leave_run(&mut self, _key: &K, _marked: &MarkedRun, _counters: &mut Counters) {}
+}
+
+/// For each timestamp bit that packets have, how many there are, and by how many nanoseconds their
+/// arrivals may be wrong at most.
+#[inline]
+fn arrival_errors<K: Key>(flows: &Flows<K>, mut note: impl FnMut(usize, u64, u64)) {
+    flows.by_bit(|of| {
+        let arrivals = ones(of.which).filter_map(|at| flows.arrival(at)?.middle_ns());
+        let error_ns = arrivals.map(|(_, error_ns)| error_ns).max().unwrap_or(0);
+        note(of.bit, of.keys.len() as u64, error_ns);
+    });
 }
 
 /// A bit for each of so many packets.

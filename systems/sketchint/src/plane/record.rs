@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use calumma_epoch::EpochClock;
 use calumma_plane::Record;
+use calumma_plane::arrival::Arrival;
 use calumma_plane::int::Stack;
-use calumma_sketch::sketchint::{FlowRow, Inflation, Merged, MetBurst, ShapeError, Sink, Words};
+use calumma_sketch::sketchint::{
+    FlowRow, Inflation, Links, Merged, MetBurst, ShapeError, Sink, Words,
+};
 use calumma_sketch::{BURST, HashColumns, HashFamily, Key, WideKey};
 
 use crate::frames::{self, Layout};
@@ -22,6 +25,8 @@ pub struct SinkSetup {
     pub family: HashFamily,
     /// The deployment's epochs.
     pub clock: EpochClock,
+    /// Whether stacks say when switches received and sent the packet.
+    pub has_times: bool,
 }
 
 /// Packets of one window, at most [`BURST`].
@@ -45,6 +50,10 @@ pub struct SinkWindow<K: Key, P> {
     /// Packets into which a switch did not push: for their length, and for want of hops.
     exceeded: [u64; 2],
     sink: Sink<K>,
+    /// How long packets were on links, where stacks say so.
+    links: Option<Links>,
+    /// The most by which an arrival at the switch itself may be wrong.
+    arrival_error_ns: u64,
     /// Filled anew with each burst.
     met: Box<MetBurst>,
 }
@@ -59,6 +68,7 @@ impl<K: Key, P> SinkWindow<K, P> {
         let shape = setup.layout.of_lcore(lcores);
         let key_packets = setup.layout.key_packets(lcores);
         let sink = Sink::new(shape, setup.own, key_packets, inflation_percent)?;
+        let links = setup.has_times.then(|| Links::new(shape.links().into()));
         Ok(Self {
             setup,
             plan,
@@ -66,6 +76,8 @@ impl<K: Key, P> SinkWindow<K, P> {
             unmarked: 0,
             exceeded: [0; 2],
             sink,
+            links,
+            arrival_error_ns: 0,
             met: Box::default(),
         })
     }
@@ -88,6 +100,38 @@ impl<K: Key, P> SinkWindow<K, P> {
             }
         }
         sink.record_burst(setup.family.engine(), (hashes, keys), met, at_us)
+    }
+
+    /// Notes how long packets that have been [recorded](Self::record) in this window were on the
+    /// links between the switches that their stacks name, and on the last one, to the sink itself,
+    /// where they arrived as `arrivals` has it, packet by packet.
+    #[inline]
+    pub fn record_links(&mut self, stacks: &[Option<&Stack>], arrivals: &[Option<Arrival>]) {
+        let Some(links) = &mut self.links else { return };
+        let known = |ns: u64| Some(ns).filter(|&ns| ns != u64::MAX);
+        for (stack, arrival) in stacks.iter().zip(arrivals) {
+            // Where a switch may not have pushed, neighbours in the stack may be none.
+            let Some(stack) = stack.filter(|stack| !stack.is_partial) else { continue };
+            let hops = stack.hops();
+            for (from, to) in hops.iter().zip(hops.get(1..).unwrap_or_default()) {
+                if let Some((sent, received)) = known(from.egress_ns).zip(known(to.ingress_ns)) {
+                    links.add((from.node, sent), (to.node, received));
+                }
+            }
+            let (Some(last), Some(own)) = (hops.last(), self.setup.own) else { continue };
+            let arrived = arrival.and_then(Arrival::middle_ns);
+            if let Some((sent, (received, error_ns))) = known(last.egress_ns).zip(arrived) {
+                links.add((last.node, sent), (own, received));
+                self.arrival_error_ns = self.arrival_error_ns.max(error_ns);
+            }
+        }
+    }
+
+    /// Notes by how much arrivals at the switch itself may be wrong, of packets of this window that
+    /// it passes on.
+    #[inline]
+    pub fn note_arrivals(&mut self, error_ns: u64) {
+        self.arrival_error_ns = self.arrival_error_ns.max(error_ns);
     }
 
     /// Records the latency at the switch itself, in nanoseconds, of a packet that has been
@@ -132,7 +176,7 @@ impl<K: Key, P> SinkWindow<K, P> {
 
     /// Bytes of memory that it takes.
     pub fn bytes(&self) -> usize {
-        self.sink.bytes()
+        self.sink.bytes() + self.links.as_ref().map_or(0, Links::bytes)
     }
 
     /// What is sent of it by a switch whose hash key has this number, and that measures with so
@@ -159,6 +203,9 @@ impl<K: Key, P> SinkWindow<K, P> {
             hops_exceeded: self.exceeded[1],
             paths,
             nodes,
+            links: self.links.as_ref().map(Links::sums).unwrap_or_default(),
+            links_full: self.links.as_ref().map_or(0, Links::refused),
+            arrival_error_ns: self.arrival_error_ns,
             rows: rows.collect(),
             large: keys.iter().filter_map(wide).collect(),
             inflated: inflated.collect(),
@@ -204,6 +251,10 @@ where
     /// until the record is cleared.
     fn merge(&mut self, other: &Self) {
         self.sink.merge(&other.sink);
+        if let Some((mine, theirs)) = self.links.as_mut().zip(other.links.as_ref()) {
+            mine.merge(theirs);
+        }
+        self.arrival_error_ns = self.arrival_error_ns.max(other.arrival_error_ns);
         self.unmarked += other.unmarked;
         for (mine, theirs) in self.exceeded.iter_mut().zip(other.exceeded) {
             *mine += theirs;
@@ -212,7 +263,8 @@ where
 
     fn clear(&mut self) {
         self.sink.clear();
-        (self.unmarked, self.exceeded) = (0, [0; 2]);
+        self.links.iter_mut().for_each(Links::clear);
+        (self.unmarked, self.exceeded, self.arrival_error_ns) = (0, [0; 2], 0);
     }
 }
 

@@ -16,10 +16,10 @@ use calumma_sketch::sketchint::ShapeError;
 use calumma_sketch::{AnyKey, FlowKey, HashFamily, Key, KeyKind, WideKey};
 use calumma_wire::{Offer, Role, Side, SideKind, SystemSetup};
 
-use super::attended::LcorePlan;
+use super::attended::{LcorePlan, Shared};
 use super::lcore::{Common, Held, OnEdge, OnTransit};
 use super::record::{SinkSetup, SinkWindow};
-use crate::frames::{Holding, OFFER, Plan, Setup, Step, Window};
+use crate::frames::{Holding, OFFER, Passed, Plan, Setup, Step, Window};
 
 /// SketchINT, which runs on edges and on switches between them.
 #[derive(Clone, Copy, Debug)]
@@ -71,10 +71,13 @@ impl System for SketchInt {
             clock,
             source_from: AtomicU64::new(source_from),
         };
-        let sink = SinkSetup { layout, own: Some(node.get().into()), family, clock };
+        let has_times = instructions.has_times();
+        let sink = SinkSetup { layout, own: Some(node.get().into()), family, clock, has_times };
         let holding = Holding { setup: bytes, epoch: first_epoch, plan };
         let (common, sink, hash_key) = (Arc::new(common), Arc::new(sink), key.id());
-        let half = OnSwitch { common, sink, hash_key, is_edge, first_epoch, lcores, holding };
+        let plans = Shared::default();
+        let half =
+            OnSwitch { common, sink, hash_key, is_edge, first_epoch, lcores, holding, plans };
         half.try_windows()?;
         Ok(Box::new(half))
     }
@@ -95,6 +98,7 @@ struct OnSwitch {
     first_epoch: u64,
     lcores: usize,
     holding: Holding,
+    plans: Shared,
 }
 
 impl OnSwitch {
@@ -113,7 +117,7 @@ impl OnSwitch {
 
     fn half<K: Key>(&self) -> Box<dyn LcoreSystem<K>> {
         let common = self.common.clone();
-        let plan = LcorePlan::of(&self.holding.plan, &common.family);
+        let plan = self.plans.share(LcorePlan::of(&self.holding.plan, &common.family));
         if self.is_edge {
             Box::new(OnEdge::<K>::new(common, self.first_epoch, plan))
         } else {
@@ -156,7 +160,7 @@ impl SwitchSystem for OnSwitch {
 
     fn plan(&self, plan: &[u8]) -> Result<Box<dyn Any + Send>, String> {
         let plan = Plan::decode(plan).map_err(|problem| problem.to_string())?;
-        Ok(Box::new(LcorePlan::of(&plan, &self.common.family)))
+        Ok(Box::new(self.plans.share(LcorePlan::of(&plan, &self.common.family))))
     }
 
     fn accept(&mut self, epoch: u64, plan: &[u8]) {
@@ -191,6 +195,10 @@ impl SwitchSystem for OnSwitch {
             SideKind::Ingress if self.is_edge => {
                 let held = &record.get::<Held>()?.group;
                 (held.entered.encode(), vec![("inserted", Some(held.entered.inserted))])
+            }
+            SideKind::Transit if self.sink.has_times => {
+                let arrival_error_ns = record.get::<Held>()?.group.arrival_error_ns;
+                (Passed { arrival_error_ns }.encode(), Vec::new())
             }
             SideKind::Ingress | SideKind::Transit => (Vec::new(), Vec::new()),
             SideKind::Egress => {

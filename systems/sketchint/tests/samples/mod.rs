@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use calumma_epoch::{EpochClock, Guards};
 use calumma_plane::Record;
+use calumma_plane::arrival::Arrival;
 use calumma_plane::int::{Hop, Stack};
 use calumma_sketch::sketchint::Shape;
 use calumma_sketch::{FlowKey, HashFamily, HashKey, Key, WideKey};
@@ -37,8 +38,8 @@ pub(crate) fn clock() -> EpochClock {
 }
 
 pub(crate) fn record<K: Key>(layout: Layout, own: Option<u32>) -> SinkWindow<K, ()> {
-    let family = HashFamily::new(&hash_key());
-    let setup = Arc::new(SinkSetup { layout, own, family, clock: clock() });
+    let (family, has_times) = (HashFamily::new(&hash_key()), true);
+    let setup = Arc::new(SinkSetup { layout, own, family, clock: clock(), has_times });
     let mut record = SinkWindow::new(setup, (), 1).unwrap();
     record.begin(&(), 1000);
     record
@@ -47,8 +48,13 @@ pub(crate) fn record<K: Key>(layout: Layout, own: Option<u32>) -> SinkWindow<K, 
 /// A stack of hops at these nodes with these latencies.
 pub(crate) fn stack(hops: &[(u32, u32)], is_partial: bool) -> Stack {
     let mut stack = Stack::EMPTY;
+    // Some clocks are behind.
+    let mut ingress_ns = clock().start_of(1000);
     hops.iter().for_each(|&(node, latency_ns)| {
-        stack.push(Hop { node, latency_ns, queued: node + 3, ..Hop::UNKNOWN });
+        let egress_ns = ingress_ns + u64::from(latency_ns.min(1 << 20));
+        let queued = node + 3;
+        stack.push(Hop { node, latency_ns, queued, ingress_ns, egress_ns });
+        ingress_ns = egress_ns + 900 - 500 * u64::from(node);
     });
     stack.is_partial = is_partial;
     stack
@@ -73,6 +79,9 @@ pub(crate) fn window<K: Key>(key: impl Fn(u32) -> K, own: Option<u32>) -> Window
         let polled_ns = clock().start_of(1000) + u64::from(packet) * 50_000;
         let leaving = Leaving { keys: &keys, hashes: None, polled_ns };
         record.record(&leaving, &[stack.as_ref()]);
+        let earliest_ns = clock().start_of(1000) + 9_000;
+        let arrival = Arrival { earliest_ns, latest_ns: earliest_ns + u64::from(packet) };
+        record.record_links(&[stack.as_ref()], &[Some(arrival)]);
         record.record_own(&leaving, &[latency / 3]);
     }
     record.note_unmarked(3);

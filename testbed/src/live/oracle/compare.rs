@@ -54,6 +54,17 @@ impl HopRow {
     }
 }
 
+/// How long packets were on a link, in all windows that say so.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LinkRow {
+    /// Packets that were compared.
+    pub packets: u64,
+    /// Their time on it by the captures and as reported, in microseconds, all together.
+    pub sum_us: [f64; 2],
+    /// By how much the reported mean may be wrong, in microseconds, at most in any window.
+    pub error_us: f64,
+}
+
 /// Both sides.
 #[derive(Debug)]
 pub struct Comparison {
@@ -63,6 +74,8 @@ pub struct Comparison {
     pub flows: BTreeMap<Flow, (OfFlow, BTreeMap<String, HopRow>)>,
     /// All flows together, by switch.
     pub switches: BTreeMap<String, HopRow>,
+    /// All packets of a link, by the switches at its ends, the sender first.
+    pub links: BTreeMap<[String; 2], LinkRow>,
     /// Numbers in reports that are wrong.
     pub wrong: Vec<String>,
     /// Latencies that are further off than they may be, and how many were compared.
@@ -93,6 +106,7 @@ impl Comparison {
             windows: 0,
             flows: BTreeMap::new(),
             switches: BTreeMap::new(),
+            links: BTreeMap::new(),
             wrong: Vec::new(),
             beyond: Vec::new(),
             means: 0,
@@ -111,6 +125,7 @@ impl Comparison {
             all.path_changes += found.path_changes.len();
             all.hold(found, &flows);
             all.order(found, &flows);
+            all.hold_links(found, &flows);
             for flow in &found.flows {
                 for hop in &flow.hops {
                     let (Some(mean), Some(packets)) = (hop.mean_us, hop.packets.packets) else {
@@ -126,6 +141,9 @@ impl Comparison {
                 sum.packets += of.packets;
                 for (path, packets) in of.paths {
                     *sum.paths.entry(path).or_default() += packets;
+                }
+                for (link, times_ns) in of.links {
+                    sum.links.entry(link).or_default().extend(times_ns);
                 }
                 for (node, hop) in of.hops {
                     let sum = sum.hops.entry(node).or_default();
@@ -195,6 +213,46 @@ impl Comparison {
                 (None, None) => None,
             };
             self.wrong.extend(wrong.map(|wrong| format!("window {window}: {flow}: {wrong}")));
+        }
+    }
+
+    /// Holds how long packets were on links in a window against what was captured. A switch stamps
+    /// a packet before it comes to the wire, and the next one after it has left that: captures may
+    /// say no more than what is reported, plus what that may be wrong by.
+    fn hold_links(&mut self, found: &Found, flows: &BTreeMap<Flow, OfFlow>) {
+        let mut captured: BTreeMap<&[String; 2], Vec<u64>> = BTreeMap::new();
+        for (link, times_ns) in flows.values().flat_map(|of| &of.links) {
+            captured.entry(link).or_default().extend(times_ns);
+        }
+        for link in &found.links {
+            let errors = link.clock_error_us.zip(link.arrival_error_us);
+            let Some((latency, (clock_us, arrival_us))) = link.latency_us.zip(errors) else {
+                continue;
+            };
+            let ends = [link.from.clone(), link.to.clone()];
+            let times_ns = captured.get(&ends).map_or(&[][..], Vec::as_slice);
+            let (reported, came) = (latency.packets, times_ns.len() as u64);
+            if reported > came {
+                self.wrong.push(format!("{ends:?}: {reported} packets, and {came} were on it"));
+            }
+            if reported != came {
+                // Of some that waited for their next hop's address nobody says when they came.
+                continue;
+            }
+            let us = |ns: u64| ns as f64 / 1e3;
+            let sum_us = us(times_ns.iter().sum());
+            let (real, error_us) = (sum_us / latency.packets as f64, clock_us + arrival_us);
+            if latency.mean + error_us < real {
+                let mean = latency.mean;
+                self.wrong.push(format!(
+                    "{ends:?}: {mean:.1} us, wrong by at most {error_us:.1}, and {real:.1} between wires"
+                ));
+            }
+            let row = self.links.entry(ends).or_default();
+            row.packets += latency.packets;
+            row.sum_us[0] += sum_us;
+            row.sum_us[1] += latency.mean * latency.packets as f64;
+            row.error_us = row.error_us.max(error_us);
         }
     }
 
@@ -290,6 +348,14 @@ impl Comparison {
             text += &format!(
                 "{node}: {} packets, {real} us by captures, {reported} us by SketchINT\n",
                 row.packets[0]
+            );
+        }
+        for ([from, to], row) in &self.links {
+            let [real, reported] = row.sum_us.map(|sum_us| sum_us / row.packets.max(1) as f64);
+            text += &format!(
+                "{from} to {to}: {} packets, {real:.0} us by captures, {reported:.0} us by SketchINT, \
+                 wrong by at most {:.0} us\n",
+                row.packets, row.error_us
             );
         }
         let packets: u64 = flows.iter().map(|(_, (of, _))| of.packets).sum();

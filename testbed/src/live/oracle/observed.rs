@@ -60,6 +60,9 @@ pub struct OfFlow {
     pub paths: BTreeMap<Vec<String>, u64>,
     /// By switch.
     pub hops: BTreeMap<String, OfHop>,
+    /// By the switches at both ends of a link: how long packets were between the wires there, in
+    /// nanoseconds.
+    pub links: BTreeMap<[String; 2], Vec<u64>>,
 }
 
 /// A flow at a switch.
@@ -175,6 +178,11 @@ impl Observed {
                 let hop = of.hops.entry(self.names[*switch].clone()).or_default();
                 hop.packets += 1;
                 hop.residences_ns.push(left.saturating_sub(*arrived));
+            }
+            for ends in way.windows(2) {
+                let [(from, [_, left]), (to, [arrived, _])] = ends else { continue };
+                let names = [from, to].map(|switch| self.names[*switch].clone());
+                of.links.entry(names).or_default().push(arrived.saturating_sub(*left));
             }
         }
         flows

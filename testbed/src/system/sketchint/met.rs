@@ -1,10 +1,10 @@
 //! What a simulation knows packet by packet: by which switches each came to its sink, and how long
-//! each of them had it.
+//! each of them had it, and how long it was on each link between them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use calumma_analysis::Flow;
-use calumma_sketchint_analysis::report::{FlowReport, Found, HopReport, Latency};
+use calumma_sketchint_analysis::report::{FlowReport, Found, HopReport, Latency, LinkReport};
 
 use crate::simulate::{EpochTruth, Met};
 use crate::topology::Topology;
@@ -112,6 +112,17 @@ impl<'a> Known<'a> {
                 return Some(format!("{}: {wrong}", node.node));
             }
         }
+        let mut on_links: BTreeMap<(&str, &str), Vec<u64>> = BTreeMap::new();
+        for (&(from, to), on_it_ns) in self.flows.values().flat_map(|met| &met.links) {
+            let ends = (self.name(from), self.name(to));
+            on_links.entry(ends).or_default().extend(on_it_ns);
+        }
+        for link in &found.links {
+            let on_it_ns = on_links.get(&(&*link.from, &*link.to)).map_or(&[][..], Vec::as_slice);
+            if let Some(wrong) = link_contradicts(link, on_it_ns) {
+                return Some(format!("{} to {}: {wrong}", link.from, link.to));
+            }
+        }
         let named: BTreeSet<&str> = found.nodes.iter().map(|node| &*node.node).collect();
         let missing = all.iter().find(|(name, of)| !of.is_empty() && !named.contains(*name))?.0;
         Some(format!("nothing of {missing}, by which packets came"))
@@ -159,6 +170,26 @@ fn inflated(latencies: &[u32], percent: u32) -> u32 {
         sum += u128::from(latency);
     }
     count
+}
+
+/// How long packets were on a link lies within the bounds of what is reported of it.
+fn link_contradicts(link: &LinkReport, on_it_ns: &[u64]) -> Option<String> {
+    let of = link.latency_us?;
+    if of.packets != on_it_ns.len() as u64 {
+        return Some(format!("{} packets on it, {} came so", of.packets, on_it_ns.len()));
+    }
+    let (Some(clock_us), Some(arrival_us)) = (link.clock_error_us, link.arrival_error_us) else {
+        return Some(format!("{of:?} without bounds"));
+    };
+    let us = |ns: u64| ns as f64 / 1000.0;
+    let sum_ns: u64 = on_it_ns.iter().sum();
+    let (least, longest) = (us(*on_it_ns.iter().min()?), us(*on_it_ns.iter().max()?));
+    let mean = us(sum_ns) / on_it_ns.len() as f64;
+    // Clocks show whole nanoseconds.
+    let within = clock_us + arrival_us + 0.003;
+    let pairs = [(of.mean, mean), (of.min, least), (of.max, longest)];
+    let wrong = pairs.into_iter().find(|(reported, was)| (reported - was).abs() > within)?;
+    Some(format!("{wrong:?} us, reported and as it was, and an error of {within} us"))
 }
 
 fn latency_contradicts(reported: &Latency, sorted: &[u32]) -> Option<String> {

@@ -184,6 +184,7 @@ impl Network {
             own: Some(own),
             family: self.family.clone(),
             clock: clock(),
+            has_times: false,
         };
         let setup = Arc::new(setup);
         let mut lcores: Vec<SinkWindow<FlowKey, ()>> = (0..self.lcores)
@@ -443,7 +444,7 @@ fn windows_of_another_node_key_or_size_are_refused() {
     let mut keyed = side();
     keyed.body[1] ^= 1;
     says(&keyed, "hashed by another key");
-    says(&Side { side: SideKind::Transit, ..side() }, "where none are expected");
+    says(&Side { side: SideKind::Transit, ..side() }, "of what passed a switch");
     says(&Side { side: SideKind::Ingress, ..side() }, "byte 24 of what a source did");
     let mut cut = side();
     says(&Side { body: Vec::new(), ..side() }, "byte 0 of a window of sketchint");
