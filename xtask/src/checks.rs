@@ -7,6 +7,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::Result;
 
+use crate::fuzz::{self, Built, Target};
 use crate::runner::{Runner, as_root};
 use crate::sanitize::{self, Nightly};
 use crate::shell::cargo;
@@ -47,8 +48,12 @@ pub(crate) fn run() -> Result<ExitCode> {
     steps.tests("testing SQL over the archive", runner::queries())?;
 
     sanitized(&mut steps)?;
+    fuzzed(&mut steps)?;
     Ok(steps.finish())
 }
+
+/// How long each fuzz target runs.
+const FUZZ_SECONDS: u64 = 5;
 
 /// What needs cargo, and tests that were built do not.
 fn besides() -> Result<Vec<Job>> {
@@ -63,7 +68,24 @@ fn besides() -> Result<Vec<Job>> {
             jobs.push(Job::build(&name, only_built(tests)));
         }
     }
+    // After the linting, which asks for another way to link the fuzzer.
+    jobs.push(Job::build("building the fuzz targets", fuzz::build_quickly()));
+    jobs.push(Job::build("building the fuzz target of SQL", fuzz::build_apart_quickly()));
     Ok(jobs)
+}
+
+/// Builds the fuzz targets, where that has not been done beside the tests, and runs each for some
+/// seconds.
+fn fuzzed(steps: &mut Steps) -> Result<()> {
+    let built = steps.build("building the fuzz targets", fuzz::build_quickly())?
+        && steps.build("building the fuzz target of SQL", fuzz::build_apart_quickly())?;
+    if !built {
+        return Ok(());
+    }
+    let command = |target: Target| Ok((target.title(), target.run(Built::Quickly, FUZZ_SECONDS)?));
+    let targets = fuzz::targets()?.into_iter().chain(fuzz::targets_apart()?);
+    let targets = targets.map(command).collect::<Result<_>>()?;
+    steps.side_by_side("fuzzing", targets)
 }
 
 /// `cargo test` that runs nothing.

@@ -1,6 +1,7 @@
 //! `cargo xtask`: the commands of this repository. Each does its own set-up and asks nothing.
 
 mod checks;
+mod fuzz;
 mod hygiene;
 mod machine;
 mod nightly;
@@ -147,12 +148,16 @@ enum Bench {
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
     },
-    /// How far reports can be trusted in networks that re-mark, translate and hold up packets, and
-    /// what the secret hash costs
+    /// How far reports can be trusted in networks that re-mark, translate and hold up packets, while
+    /// programs are killed, and what the secret hash and TLS cost
     Trust {
         /// Write the results to this file, too, as a JSON list
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
+        /// Times that edges and controller of a live fabric are killed or stopped, four seconds
+        /// apart; 0: no live fabric, and no root that it takes
+        #[arg(long, default_value_t = 20)]
+        troubles: u64,
     },
     /// What an edge switch carries, beside DPDK's own forwarder and Open vSwitch on the same link;
     /// takes 25 minutes
@@ -182,7 +187,9 @@ fn main() -> ExitCode {
             bench("sketch", json.as_deref(), &more)
         }
         Command::Bench(Bench::Controller { json }) => bench("controller", json.as_deref(), &[]),
-        Command::Bench(Bench::Trust { json }) => bench("trust", json.as_deref(), &[]),
+        Command::Bench(Bench::Trust { json, troubles }) => {
+            bench_trust(json.as_deref(), &troubles.to_string())
+        }
         Command::Bench(Bench::Edge { json, svg, quick, only }) => {
             bench_edge(json.as_deref(), svg.as_deref(), quick, &only)
         }
@@ -267,6 +274,19 @@ fn bench(name: &str, json: Option<&std::path::Path>, more: &[&str]) -> Result<Ex
         bench.arg("--json").arg(json);
     }
     bench.args(more);
+    shell::run(bench)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn bench_trust(json: Option<&std::path::Path>, troubles: &str) -> Result<ExitCode> {
+    machine::prepare()?;
+    build_release()?;
+    let program = release::program("trust");
+    let mut bench = if troubles == "0" { shell::program(program) } else { sudo(program)? };
+    if let Some(json) = json {
+        bench.arg("--json").arg(json);
+    }
+    bench.args(["--troubles", troubles]);
     shell::run(bench)?;
     Ok(ExitCode::SUCCESS)
 }

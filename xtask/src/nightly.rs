@@ -2,13 +2,14 @@
 //! targets, and AddressSanitizer.
 
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 
+use crate::fuzz::{self, Built, Target};
 use crate::release;
 use crate::runner::as_root;
-use crate::sanitize::{self, Nightly};
+use crate::sanitize::Nightly;
 use crate::shell::{self, cargo};
 use crate::steps::Steps;
 use crate::{checks, machine};
@@ -33,7 +34,7 @@ pub(crate) fn run(seeds: u64, fuzz_seconds: u64, out: &Path) -> Result<ExitCode>
     steps.tests("soaking, and routers of all kinds", soak)?;
 
     checks::sanitized(&mut steps)?;
-    fuzz(&mut steps, fuzz_seconds)?;
+    run_targets(&mut steps, fuzz_seconds)?;
 
     if steps.build("building the release", release::build(release::PROGRAMS))? {
         let mut scenarios = shell::program(release::program("calumma-testbed"));
@@ -45,16 +46,21 @@ pub(crate) fn run(seeds: u64, fuzz_seconds: u64, out: &Path) -> Result<ExitCode>
     Ok(steps.finish())
 }
 
-fn fuzz(steps: &mut Steps, seconds: u64) -> Result<()> {
+fn run_targets(steps: &mut Steps, seconds: u64) -> Result<()> {
     let Some(nightly) = Nightly::find() else {
         steps.skip("fuzzing", "it needs `rustup toolchain install nightly`");
         return Ok(());
     };
-    if steps.build("building the fuzz targets", sanitize::fuzz_build(nightly)?)? {
-        for (folder, target) in sanitize::fuzz_targets()? {
-            let fuzz = sanitize::fuzz(folder, &target, seconds)?;
-            steps.check(&format!("fuzzing {folder}: {target}"), fuzz)?;
-        }
+    if steps.build("building the fuzz targets", fuzz::build(nightly)?)? {
+        steps.side_by_side("fuzzing", commands(fuzz::targets()?, seconds)?)?;
+    }
+    if steps.build("building the fuzz target of SQL", fuzz::build_apart(nightly)?)? {
+        steps.side_by_side("fuzzing SQL", commands(fuzz::targets_apart()?, seconds)?)?;
     }
     Ok(())
+}
+
+fn commands(targets: Vec<Target>, seconds: u64) -> Result<Vec<(String, Command)>> {
+    let command = |target: Target| Ok((target.title(), target.run(Built::Fully, seconds)?));
+    targets.into_iter().map(command).collect()
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Output, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -101,6 +102,39 @@ impl Steps {
         self.step(name, |_| {
             let status = command.status().with_context(|| format!("running {command:?}"))?;
             Ok(Score::of(status.success()))
+        })
+    }
+
+    /// Runs commands as [`check`](Self::check) does, two at a time; what they print is shown of those
+    /// that fail.
+    pub(crate) fn side_by_side(
+        &mut self,
+        name: &str,
+        commands: Vec<(String, Command)>,
+    ) -> Result<()> {
+        self.step(name, |_| {
+            let waiting = Mutex::new(commands.into_iter());
+            let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let work = || -> Result<Score> {
+                let mut score = Score::default();
+                while let Some((title, mut command)) = next() {
+                    let output = command.stdin(Stdio::null()).output();
+                    let output = output.with_context(|| format!("running {command:?}"))?;
+                    if !output.status.success() {
+                        std::io::stderr().write_all(&output.stdout)?;
+                        std::io::stderr().write_all(&output.stderr)?;
+                        println!("failed: {title}: {command:?}");
+                    }
+                    score.add(Score::of(output.status.success()));
+                }
+                Ok(score)
+            };
+            std::thread::scope(|scope| {
+                let other = scope.spawn(work);
+                let mut score = work()?;
+                score.add(other.join().ok().context("a thread that ran commands panicked")??);
+                Ok(score)
+            })
         })
     }
 

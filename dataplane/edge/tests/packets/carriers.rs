@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 
+use crate::captured::captured;
 use crate::passage::{CARRIERS, Edge, Passage, cut, whole};
 use calumma_edge::carrier::{Carrier, Carry, FlowLabel, IpId, Mark, Numbers, SignedTos, Signer};
 use calumma_edge::measure::Measurement;
@@ -251,20 +252,6 @@ fn a_marked_packet_that_broke_on_its_way_loses_its_shim_all_the_same() {
     assert_eq!(counters.egress_recorded, 0);
 }
 
-/// Packets in a capture file, at most `most` of them: bytes and length on the wire.
-fn capture(path: &Path, most: usize) -> Vec<(Vec<u8>, usize)> {
-    let bytes = fs::read(path).unwrap();
-    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
-    let mut packets = Vec::new();
-    let mut at = 24;
-    while at + 16 <= bytes.len() && packets.len() < most {
-        let (len, wire_len) = (word(at + 8), word(at + 12));
-        packets.push((bytes[at + 16..at + 16 + len].to_vec(), wire_len));
-        at += 16 + len;
-    }
-    packets
-}
-
 /// What there is for an identification to carry marks in, of real traffic.
 #[test]
 fn nearly_all_captured_ipv4_packets_can_be_marked_by_their_identification() {
@@ -272,7 +259,7 @@ fn nearly_all_captured_ipv4_packets_can_be_marked_by_their_identification() {
     let numbers = Numbers::new();
     let carrier = IpId { signer: None, numbers: &numbers, claims: 0 };
     let (mut all, mut marked, mut atomic) = (0, 0, 0);
-    for (bytes, wire_len) in capture(&path, usize::MAX) {
+    for (bytes, wire_len) in captured(&path, usize::MAX) {
         if let Parsed::Flow { ip_offset, .. } = parse(&bytes, wire_len) {
             let can_carry = carrier.can_carry(&cut(&bytes, wire_len), ip_offset);
             all += 1;
@@ -319,7 +306,7 @@ fn real_packets_and_mutants_of_them_leave_the_network_as_they_entered_it() {
         kinds().into_iter().map(|bytes| (bytes.clone(), bytes.len())).collect();
     // Without it, made packets only.
     if let Some(path) = calumma_testenv::capture("mixed-captures.pcap") {
-        packets.extend(capture(&path, usize::MAX));
+        packets.extend(captured(&path, usize::MAX));
     }
     let mut random = Random(0x9E37_79B9_7F4A_7C15);
     let mut passages: Vec<Passage> = CARRIERS

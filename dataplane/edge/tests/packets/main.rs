@@ -1,5 +1,6 @@
 //! What an edge does with packets, in one process.
 
+mod captured;
 mod carriers;
 mod inserter;
 mod int;
