@@ -3,73 +3,110 @@
 //! A line is in the hands of the operating system before the next report is looked at, so it
 //! outlives the controller's death; once [synced](Journal::sync), the machine's as well. Its lock
 //! keeps a second controller away.
+//!
+//! Files that a system's reports will go into are named after the first of them. Where that name
+//! would not come behind those there are, as when old epochs are reported anew, a line before the
+//! report has the name: `{"files":"20260131T120000Z-35905028647.parquet","of":"chamelemon"}`.
 
-use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use calumma_analysis::{Published, Report, System};
-use nix::fcntl::{Flock, FlockArg};
+use calumma_analysis::{Published, Report, System, system_of};
+use parquet::file::reader::ChunkReader;
+use serde::{Deserialize, Serialize};
+
+use crate::disk::{Disk, DiskFile, OsDisk};
+use crate::names::FileName;
 
 /// Its name in the archive's folder.
 const JOURNAL: &str = "journal.jsonl";
 
 /// A journal that is open for writing.
 #[derive(Debug)]
-pub(super) struct Journal {
+pub(super) struct Journal<D: Disk> {
+    disk: D,
     path: PathBuf,
-    file: Flock<File>,
+    file: D::File,
     line: Vec<u8>,
 }
 
-impl Journal {
+/// A line of it.
+pub(super) enum Line {
+    /// A report.
+    Report(Published),
+    /// The name of the files that the next reports of the system at a position are to be in.
+    Files(usize, FileName),
+    /// What is neither.
+    Damaged {
+        /// Where it begins in the file, in bytes.
+        at: u64,
+        /// It, without the line break.
+        bytes: Vec<u8>,
+        /// Whether it is the last one and has no line break: whoever wrote it was cut off.
+        is_torn: bool,
+    },
+}
+
+/// The line that has a name of files.
+#[derive(Serialize, Deserialize)]
+struct Files {
+    files: String,
+    of: String,
+}
+
+impl<D: Disk> Journal<D> {
     /// Opens the journal in `dir`, and makes it where there is none.
     ///
     /// # Errors
     /// When it can't be written to, or another controller has it.
-    pub(super) fn open(dir: &Path) -> anyhow::Result<Self> {
+    pub(super) fn open(disk: &D, dir: &Path) -> anyhow::Result<Self> {
         let path = dir.join(JOURNAL);
-        let file = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&path)
-            .with_context(|| format!("{}: can't be written to", path.display()))?;
-        let file = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, problem)| {
-            anyhow::anyhow!(
-                "{}: {problem}; does another controller write this archive? give each its own \
-                 [archive] dir",
+        let file = disk.append(&path);
+        let file = file.with_context(|| format!("{}: can't be written to", path.display()))?;
+        file.lock().with_context(|| {
+            format!(
+                "{}: does another controller write this archive? give each its own [archive] dir",
                 path.display()
             )
         })?;
         // Its name is on the disk before its lines are.
-        File::open(dir)
-            .and_then(|folder| folder.sync_all())
-            .with_context(|| format!("{}: can't be synced", dir.display()))?;
-        Ok(Self { path, file, line: Vec::new() })
+        disk.sync_folder(dir).with_context(|| format!("{}: can't be synced", dir.display()))?;
+        Ok(Self { disk: disk.clone(), path, file, line: Vec::new() })
     }
 
-    /// What is in it, one report at a time.
+    /// What is in it, a line at a time.
     ///
     /// # Errors
-    /// When it can't be read.
+    /// When it can't be read; so may each line.
     pub(super) fn read(
         &self,
         systems: &'static [&'static dyn System],
-    ) -> anyhow::Result<impl Iterator<Item = Published> + use<>> {
-        let file = File::open(&self.path)
-            .with_context(|| format!("{}: can't be read", self.path.display()))?;
-        Ok(reports_in(file, systems))
+    ) -> anyhow::Result<impl Iterator<Item = anyhow::Result<Line>> + use<D>> {
+        let place = self.path.display().to_string();
+        let lines = lines(&self.disk, &self.path, systems);
+        let lines = lines.with_context(|| format!("{place}: can't be read"))?;
+        Ok(lines.map(move |line| line.with_context(|| format!("{place}: can't be read"))))
     }
 
-    /// Adds a line.
+    /// Adds a line, and before it one with the name of the files that it is to be in, where that is
+    /// another than its own.
     ///
     /// # Errors
-    /// When the disk doesn't take it.
-    pub(super) fn append(&mut self, json: &str) -> anyhow::Result<()> {
+    /// When the disk doesn't take it, or a part only.
+    pub(super) fn append(
+        &mut self,
+        published: &Published,
+        files: Option<FileName>,
+    ) -> anyhow::Result<()> {
         self.line.clear();
-        self.line.extend_from_slice(json.as_bytes());
+        if let Some(name) = files {
+            let of = published.report.system().to_owned();
+            serde_json::to_writer(&mut self.line, &Files { files: name.to_string(), of })?;
+            self.line.push(b'\n');
+        }
+        self.line.extend_from_slice(published.json.as_bytes());
         self.line.push(b'\n');
         self.file.write_all(&self.line).with_context(|| self.path.display().to_string())
     }
@@ -79,47 +116,113 @@ impl Journal {
     /// # Errors
     /// When it doesn't.
     pub(super) fn sync(&self) -> anyhow::Result<()> {
-        self.file.sync_data().with_context(|| self.path.display().to_string())
+        self.file.sync().with_context(|| self.path.display().to_string())
     }
 
     /// Empties it.
     ///
     /// # Errors
     /// When the disk doesn't do it.
-    pub(super) fn clear(&mut self) -> anyhow::Result<()> {
+    pub(super) fn clear(&self) -> anyhow::Result<()> {
         self.file.set_len(0).with_context(|| self.path.display().to_string())
     }
 }
 
-/// Reports that no whole file of the archive in `dir` holds yet, oldest first. The controller may
-/// be writing meanwhile.
-///
-/// Read this first and then pass over a system's files whose name is not below that of the first of
-/// its reports here: they hold the same rows.
-///
-/// # Errors
-/// When the journal is there and can't be read.
-pub fn journaled(
-    dir: &Path,
-    systems: &'static [&'static dyn System],
-) -> anyhow::Result<Vec<Arc<dyn Report>>> {
-    let path = dir.join(JOURNAL);
-    match File::open(&path) {
-        Ok(file) => Ok(reports_in(file, systems).map(|published| published.report).collect()),
-        Err(problem) if problem.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(problem) => Err(problem).with_context(|| format!("{}: can't be read", path.display())),
+/// What the journal of an archive holds.
+#[derive(Debug, Default)]
+pub struct Journaled {
+    /// The reports, oldest first.
+    pub reports: Vec<Arc<dyn Report>>,
+    /// By the name of their system, that of the files that they will be in.
+    files: Vec<(&'static str, FileName)>,
+}
+
+impl Journaled {
+    /// Whether the files of `system` of this name hold the same rows, if they are there already.
+    pub fn is_in(&self, system: &str, name: &FileName) -> bool {
+        self.files.iter().any(|(of, files)| *of == system && files == name)
     }
 }
 
-/// The reports on the lines of a file, to the first that is no whole one: what a controller was
-/// writing when it died, or is writing now.
-fn reports_in(
-    file: File,
+/// Reports that no whole file of the archive in `dir` holds yet. The controller may be writing
+/// meanwhile.
+///
+/// Read this first and then pass over the files that hold the same ([`Journaled::is_in`]).
+///
+/// # Errors
+/// When the journal is there and can't be read.
+pub fn journaled(dir: &Path, systems: &'static [&'static dyn System]) -> anyhow::Result<Journaled> {
+    journaled_on(&OsDisk, dir, systems)
+}
+
+/// The same on another disk than the operating system's.
+///
+/// # Errors
+/// As [`journaled`].
+pub fn journaled_on<D: Disk>(
+    disk: &D,
+    dir: &Path,
     systems: &'static [&'static dyn System],
-) -> impl Iterator<Item = Published> {
-    BufReader::new(file).lines().map_while(|line| {
-        let json = line.ok()?;
-        let report = systems.iter().find_map(|system| system.read(&json))?;
-        Some(Published { report, json })
-    })
+) -> anyhow::Result<Journaled> {
+    let path = dir.join(JOURNAL);
+    let place = || format!("{}: can't be read", path.display());
+    let lines = match lines(disk, &path, systems) {
+        Err(problem) if problem.kind() == ErrorKind::NotFound => return Ok(Journaled::default()),
+        lines => lines.with_context(place)?,
+    };
+    let mut journaled = Journaled::default();
+    for line in lines {
+        match line.with_context(place)? {
+            Line::Files(system, name) => journaled.files.push((systems[system].name(), name)),
+            Line::Report(Published { report, .. }) => {
+                let (system, head) = (report.system(), report.head());
+                if !journaled.files.iter().any(|(of, _)| *of == system) {
+                    let name = FileName::new(head.start_unix_ns, head.epoch);
+                    journaled.files.push((system, name));
+                }
+                journaled.reports.push(report);
+            }
+            // What a controller was writing when it died, or is writing now.
+            Line::Damaged { .. } => {}
+        }
+    }
+    Ok(journaled)
+}
+
+/// The lines of a file.
+fn lines<D: Disk>(
+    disk: &D,
+    path: &Path,
+    systems: &'static [&'static dyn System],
+) -> std::io::Result<impl Iterator<Item = std::io::Result<Line>> + use<D>> {
+    let file = disk.open(path)?;
+    let mut reader = BufReader::new(file.get_read(0).map_err(std::io::Error::other)?);
+    let mut at = 0;
+    Ok(std::iter::from_fn(move || {
+        let mut bytes = Vec::new();
+        match reader.read_until(b'\n', &mut bytes) {
+            Ok(0) => return None,
+            Err(problem) => return Some(Err(problem)),
+            Ok(_) => {}
+        }
+        let begin = at;
+        at += bytes.len() as u64;
+        let is_torn = bytes.pop_if(|last| *last == b'\n').is_none();
+        Some(Ok(line(systems, bytes, begin, is_torn)))
+    }))
+}
+
+fn line(systems: &'static [&'static dyn System], bytes: Vec<u8>, at: u64, is_torn: bool) -> Line {
+    let json = match String::from_utf8(bytes) {
+        Ok(json) => json,
+        Err(bytes) => return Line::Damaged { at, bytes: bytes.into_bytes(), is_torn },
+    };
+    if let Some(report) = systems.iter().find_map(|system| system.read(&json)) {
+        return Line::Report(Published { report, json });
+    }
+    let files = serde_json::from_str::<Files>(&json).ok();
+    let files = files.and_then(|Files { files, of }| {
+        Some(Line::Files(system_of(systems, &of)?, FileName::parse(&files)?))
+    });
+    files.unwrap_or_else(|| Line::Damaged { at, bytes: json.into_bytes(), is_torn })
 }

@@ -4,7 +4,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use chrono::{DateTime, NaiveDateTime, Utc};
+use chrono::{DateTime, Duration, NaiveDateTime, Utc};
+
+use crate::disk::{Disk, OsDisk};
 
 /// What a whole file's name ends with.
 const WHOLE: &str = ".parquet";
@@ -31,6 +33,12 @@ impl FileName {
         Self { start: DateTime::from_timestamp(seconds, 0).unwrap_or_default(), epoch }
     }
 
+    /// The name of a file whose first epoch is `epoch` and that comes behind this one.
+    pub(super) fn after(self, epoch: u64) -> Self {
+        let later = self.start.checked_add_signed(Duration::seconds(1));
+        Self { start: later.unwrap_or(self.start), epoch }
+    }
+
     /// Reads the name of a whole file; `None` where it is no such name.
     pub fn parse(name: &str) -> Option<Self> {
         let (time, epoch) = name.strip_suffix(WHOLE)?.split_once('-')?;
@@ -50,7 +58,19 @@ impl fmt::Display for FileName {
 /// # Errors
 /// When the folder can't be read.
 pub fn files_of(dir: &Path, table: &str) -> anyhow::Result<Vec<(FileName, PathBuf)>> {
-    let mut files: Vec<_> = entries(&dir.join(table))?
+    files_on(&OsDisk, dir, table)
+}
+
+/// The same on another disk than the operating system's.
+///
+/// # Errors
+/// As [`files_of`].
+pub fn files_on<D: Disk>(
+    disk: &D,
+    dir: &Path,
+    table: &str,
+) -> anyhow::Result<Vec<(FileName, PathBuf)>> {
+    let mut files: Vec<_> = entries(disk, &dir.join(table))?
         .into_iter()
         .filter_map(|path| Some((FileName::parse(path.file_name()?.to_str()?)?, path)))
         .collect();
@@ -59,14 +79,8 @@ pub fn files_of(dir: &Path, table: &str) -> anyhow::Result<Vec<(FileName, PathBu
 }
 
 /// What is in a folder; nothing where there is none.
-pub(super) fn entries(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let read = match folder.read_dir() {
-        Err(problem) if problem.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        read => read.with_context(|| format!("{}: can't be listed", folder.display()))?,
-    };
-    read.map(|entry| Ok(entry?.path()))
-        .collect::<std::io::Result<_>>()
-        .with_context(|| format!("{}: can't be listed", folder.display()))
+pub(super) fn entries<D: Disk>(disk: &D, folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    disk.list(folder).with_context(|| format!("{}: can't be listed", folder.display()))
 }
 
 #[cfg(test)]

@@ -7,15 +7,20 @@ use anyhow::Context;
 use calumma_analysis::{System, tables_of};
 use chrono::{DateTime, Days, Utc};
 
-use super::names::{FileName, PART, entries, files_of};
+use super::disk::Disk;
+use super::names::{FileName, PART, entries, files_on};
 
 /// Removes files that a killed controller left half written; what they hold is in the journal.
-pub(super) fn remove_parts(dir: &Path, systems: &[&'static dyn System]) -> anyhow::Result<()> {
+pub(super) fn remove_parts<D: Disk>(
+    disk: &D,
+    dir: &Path,
+    systems: &[&'static dyn System],
+) -> anyhow::Result<()> {
     for table in tables_of(systems) {
-        for path in entries(&dir.join(table.name()))? {
+        for path in entries(disk, &dir.join(table.name()))? {
             let part = path.to_str().and_then(|path| path.strip_suffix(PART));
             if part.is_some_and(|whole| file_name(Path::new(whole)).is_some()) {
-                remove(&path)?;
+                remove(disk, &path)?;
             }
         }
     }
@@ -26,15 +31,15 @@ fn file_name(path: &Path) -> Option<FileName> {
     FileName::parse(path.file_name()?.to_str()?)
 }
 
-fn remove(path: &Path) -> anyhow::Result<()> {
-    std::fs::remove_file(path).with_context(|| format!("{}: can't be removed", path.display()))
+fn remove<D: Disk>(disk: &D, path: &Path) -> anyhow::Result<()> {
+    disk.remove(path).with_context(|| format!("{}: can't be removed", path.display()))
 }
 
 /// Removes the files of rolls that began more than `keep_days` days before `now`, and then the
 /// oldest until all take at most `keep_mib`; 0 is no limit. Files of one name go together.
 /// Gives the number of files removed.
-pub(super) fn make_room(
-    dir: &Path,
+pub(super) fn make_room<D: Disk>(
+    (disk, dir): (&D, &Path),
     systems: &[&'static dyn System],
     keep_days: u64,
     keep_mib: u64,
@@ -42,8 +47,8 @@ pub(super) fn make_room(
 ) -> anyhow::Result<usize> {
     let mut rolls: BTreeMap<FileName, (u64, Vec<PathBuf>)> = BTreeMap::new();
     for table in tables_of(systems) {
-        for (name, path) in files_of(dir, table.name())? {
-            let bytes = path.metadata().map_or(0, |metadata| metadata.len());
+        for (name, path) in files_on(disk, dir, table.name())? {
+            let bytes = disk.bytes(&path).unwrap_or(0);
             let roll = rolls.entry(name).or_default();
             roll.0 += bytes;
             roll.1.push(path);
@@ -57,7 +62,7 @@ pub(super) fn make_room(
         if oldest.is_none_or(|oldest| name.start >= oldest) && total <= most {
             break;
         }
-        paths.iter().try_for_each(|path| remove(path))?;
+        paths.iter().try_for_each(|path| remove(disk, path))?;
         removed += paths.len();
         total -= bytes;
     }
@@ -67,6 +72,8 @@ pub(super) fn make_room(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::OsDisk;
+    use crate::names::files_of;
     use calumma_chamelemon_analysis::ChameleMon;
 
     static SYSTEMS: [&dyn System; 1] = [&ChameleMon];
@@ -90,10 +97,10 @@ mod tests {
             files_of(&dir, "losses").unwrap().into_iter().map(|(name, _)| name.epoch).collect()
         };
 
-        assert_eq!(make_room(&dir, &SYSTEMS, 0, 0, now).unwrap(), 0);
-        assert_eq!(make_room(&dir, &SYSTEMS, 15, 0, now).unwrap(), 2);
+        assert_eq!(make_room((&OsDisk, &dir), &SYSTEMS, 0, 0, now).unwrap(), 0);
+        assert_eq!(make_room((&OsDisk, &dir), &SYSTEMS, 15, 0, now).unwrap(), 2);
         assert_eq!(left(), [20, 30]);
-        assert_eq!(make_room(&dir, &SYSTEMS, 15, 2, now).unwrap(), 2);
+        assert_eq!(make_room((&OsDisk, &dir), &SYSTEMS, 15, 2, now).unwrap(), 2);
         assert_eq!(left(), [30]);
         assert!(dir.join("losses/notes.txt").exists());
         std::fs::remove_dir_all(&dir).unwrap();

@@ -1,18 +1,18 @@
 //! A system's files that are being written: one of each table that has rows, all under the same
 //! name.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use arrow_array::RecordBatch;
-use calumma_analysis::{EpochHead, Published, Report, Table};
+use calumma_analysis::{Published, Report, Table};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
 use parquet::file::properties::WriterProperties;
 
+use super::disk::{Disk, DiskFile};
 use super::names::{FileName, PART};
 
 /// Reports that are made into rows together: a column is filled faster at a stretch.
@@ -20,7 +20,8 @@ const REPORTS_A_BATCH: usize = 32;
 
 /// Files under way.
 #[derive(Debug)]
-pub(super) struct Roll {
+pub(super) struct Roll<D: Disk> {
+    disk: D,
     dir: PathBuf,
     tables: &'static [&'static dyn Table],
     name: FileName,
@@ -28,28 +29,33 @@ pub(super) struct Roll {
     epochs: u64,
     waiting: Vec<Arc<Published>>,
     /// At the positions of `tables`.
-    parts: Vec<Option<Part>>,
+    parts: Vec<Option<Part<D>>>,
 }
 
 /// A file that is not whole yet.
 #[derive(Debug)]
-struct Part {
+struct Part<D: Disk> {
     path: PathBuf,
-    writer: ArrowWriter<File>,
+    writer: ArrowWriter<D::File>,
 }
 
-impl Roll {
-    /// Begins files of `tables` whose first report is about `first`.
+impl<D: Disk> Roll<D> {
+    /// Begins files of `tables` that are to be called `name`.
     pub(super) fn begin(
-        dir: &Path,
+        (disk, dir): (&D, &Path),
         tables: &'static [&'static dyn Table],
-        first: EpochHead,
+        name: FileName,
         now: Instant,
     ) -> Self {
-        let name = FileName::new(first.start_unix_ns, first.epoch);
         let parts = tables.iter().map(|_| None).collect();
         let waiting = Vec::with_capacity(REPORTS_A_BATCH);
-        Self { dir: dir.to_owned(), tables, name, begun: now, epochs: 0, waiting, parts }
+        let (disk, dir) = (disk.clone(), dir.to_owned());
+        Self { disk, dir, tables, name, begun: now, epochs: 0, waiting, parts }
+    }
+
+    /// What the files are to be called.
+    pub(super) fn name(&self) -> FileName {
+        self.name
     }
 
     /// Epochs that were added.
@@ -64,7 +70,7 @@ impl Roll {
 
     /// Bytes written or waiting, compressed.
     pub(super) fn bytes(&self) -> u64 {
-        let of = |part: &Part| part.writer.bytes_written() + part.writer.in_progress_size();
+        let of = |part: &Part<D>| part.writer.bytes_written() + part.writer.in_progress_size();
         self.parts.iter().flatten().map(|part| of(part) as u64).sum()
     }
 
@@ -87,7 +93,7 @@ impl Roll {
             }
             let part = match part {
                 Some(part) => part,
-                none => none.insert(Part::create(&self.dir, *table, self.name)?),
+                none => none.insert(Part::create(&self.disk, &self.dir, *table, self.name)?),
             };
             part.write(&batch)?;
         }
@@ -101,18 +107,20 @@ impl Roll {
     /// When the disk doesn't take it.
     pub(super) fn finish(&mut self) -> anyhow::Result<()> {
         self.write_waiting()?;
-        self.parts.iter_mut().filter_map(Option::take).try_for_each(Part::finish)
+        let mut parts = self.parts.iter_mut().filter_map(Option::take);
+        parts.try_for_each(|part| part.finish(&self.disk))
     }
 }
 
-impl Part {
-    fn create(dir: &Path, table: &dyn Table, name: FileName) -> anyhow::Result<Self> {
+impl<D: Disk> Part<D> {
+    fn create(disk: &D, dir: &Path, table: &dyn Table, name: FileName) -> anyhow::Result<Self> {
         let folder = dir.join(table.name());
-        std::fs::create_dir_all(&folder)
+        disk.make_folder(&folder)
+            .and_then(|()| disk.sync_folder(dir))
             .with_context(|| format!("{}: can't be made", folder.display()))?;
         let path = folder.join(format!("{name}{PART}"));
         let file =
-            File::create(&path).with_context(|| format!("{}: can't be made", path.display()))?;
+            disk.create(&path).with_context(|| format!("{}: can't be made", path.display()))?;
         let properties = WriterProperties::builder()
             .set_compression(Compression::SNAPPY)
             .set_created_by(concat!("calumma ", env!("CARGO_PKG_VERSION")).to_owned())
@@ -126,15 +134,15 @@ impl Part {
     }
 
     /// Makes the file whole, on the disk, and then visible.
-    fn finish(self) -> anyhow::Result<()> {
+    fn finish(self, disk: &D) -> anyhow::Result<()> {
         let Self { path, writer } = self;
         let whole = path.with_extension("");
         let finish = || {
-            writer.into_inner()?.sync_all()?;
-            std::fs::rename(&path, &whole)?;
+            writer.into_inner()?.sync()?;
+            disk.rename(&path, &whole)?;
             // The name is in the folder, which is a file of its own.
             match whole.parent() {
-                Some(folder) => Ok(File::open(folder)?.sync_all()?),
+                Some(folder) => Ok(disk.sync_folder(folder)?),
                 None => anyhow::Ok(()),
             }
         };

@@ -13,7 +13,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use calumma_analysis::{Report, Table};
-use calumma_archive::{FileName, files_of, journaled};
+use calumma_archive::{Journaled, files_of, journaled};
 use calumma_systems::SYSTEMS;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
@@ -50,12 +50,8 @@ impl Archive {
         // The journal first: what is moved to files meanwhile is then passed over there.
         let recent = journaled(dir, SYSTEMS)?;
         for system in SYSTEMS {
-            let recent: Vec<&dyn Report> =
-                recent.iter().map(|r| &**r).filter(|r| r.system() == system.name()).collect();
-            let first = recent.first().map(|report| report.head());
-            let first = first.map(|head| FileName::new(head.start_unix_ns, head.epoch));
             for table in system.tables() {
-                let rows = rows_of(&context, dir, *table, first, &recent).await?;
+                let rows = rows_of(&context, dir, *table, system.name(), &recent).await?;
                 context.register_table(table.name(), rows.into_view())?;
             }
         }
@@ -77,19 +73,20 @@ impl Archive {
     }
 }
 
-/// All rows of a table: those of files that are older than the journal, and the journal's.
+/// All rows of a table: those of files, and those of the journal that are in none yet.
 async fn rows_of(
     context: &SessionContext,
     dir: &Path,
     table: &dyn Table,
-    journal: Option<FileName>,
-    recent: &[&dyn Report],
+    system: &str,
+    journal: &Journaled,
 ) -> anyhow::Result<DataFrame> {
-    let recent = context.read_batch(table.batch(recent)?)?;
-    let older = |name: &FileName| journal.is_none_or(|first| *name < first);
+    let recent = journal.reports.iter().map(|report| &**report);
+    let recent: Vec<&dyn Report> = recent.filter(|report| report.system() == system).collect();
+    let recent = context.read_batch(table.batch(&recent)?)?;
     let files: Vec<String> = files_of(dir, table.name())?
         .into_iter()
-        .filter(|(name, _)| older(name))
+        .filter(|(name, _)| !journal.is_in(system, name))
         .map(|(_, path)| path.display().to_string())
         .collect();
     if files.is_empty() {

@@ -61,7 +61,7 @@ fn archive(name: &str) -> Folder {
         let json = serde_json::to_string(&report).unwrap();
         archive.append(&Arc::new(Published::new(report, json)), Instant::now()).unwrap();
         if n == 19 || n == 39 {
-            archive.finish_roll().unwrap();
+            archive.finish(Instant::now()).unwrap();
         }
     }
     folder

@@ -8,6 +8,7 @@ pub mod capture;
 pub mod circulate;
 pub mod coverage;
 pub mod demo;
+pub mod disks;
 pub mod fabric;
 pub mod figures;
 pub mod generator;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::disks;
 use crate::scenario::Scenario;
 use crate::scenario::command::{Order, play_all};
 use crate::tiny::{self, Trouble};
@@ -11,7 +12,7 @@ use crate::tiny::{self, Trouble};
 /// Tiny networks that are played for each seed of the scenarios.
 const TINY: u64 = 10_000;
 
-/// Plays `seeds` seeds of each simulated scenario, and as many times 10,000 tiny networks: `folder`
+/// Plays `seeds` seeds of each simulated scenario, and as many times 10,000 tiny networks and archives on faulty disks: `folder`
 /// has a folder of scenarios for each system. Gives whether everything held.
 ///
 /// # Errors
@@ -39,7 +40,9 @@ pub fn run(folder: &Path, seeds: u64, out: Option<PathBuf>) -> Result<bool> {
     let held = play_all(&scenarios, &Order { files, seeds, out, epoch_ms: None, live: None })?;
     let tiny = tiny::play(0..seeds.saturating_mul(TINY), &Trouble::HOLDS)?;
     print!("{tiny}");
-    Ok(held && tiny.wrong.is_empty())
+    let disks = disks::play(0..seeds.saturating_mul(TINY))?;
+    println!("{disks}");
+    Ok(held && tiny.wrong.is_empty() && disks.wrong.is_empty())
 }
 
 fn listing(folder: &Path) -> Result<Vec<PathBuf>> {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use calumma_analysis::Published;
-use calumma_archive::Archive;
+use calumma_archive::{Archive, Disk};
 
 use super::Sink;
 
-impl Sink for Archive {
+impl<D: Disk> Sink for Archive<D> {
     fn name(&self) -> &'static str {
         "archive"
     }
@@ -26,6 +26,6 @@ impl Sink for Archive {
     }
 
     fn finish(&mut self) -> anyhow::Result<()> {
-        self.finish_roll()
+        Archive::finish(self, Instant::now())
     }
 }

@@ -98,12 +98,16 @@ impl SinkStatus {
         self.failures.load(Relaxed)
     }
 
+    fn note(&self, problem: &anyhow::Error) {
+        // The first of many says enough; a full disk fails every epoch.
+        if (self.failures.fetch_add(1, Relaxed) + 1).is_power_of_two() {
+            warn!("{}: {problem:#}", self.name);
+        }
+    }
+
     fn check(&self, result: anyhow::Result<()>) {
         if let Err(problem) = result {
-            // The first of many says enough; a full disk fails every epoch.
-            if (self.failures.fetch_add(1, Relaxed) + 1).is_power_of_two() {
-                warn!("{}: {problem:#}", self.name);
-            }
+            self.note(&problem);
         }
     }
 }
@@ -170,6 +174,27 @@ impl Background {
     }
 }
 
+/// Has a sink take reports and then sync them; gives those that others may rely on. `note` gets
+/// what fails.
+pub fn keep(
+    sink: &mut impl Sink,
+    reports: impl IntoIterator<Item = Arc<Published>>,
+    note: impl Fn(anyhow::Error),
+) -> Vec<Arc<Published>> {
+    let mut taken = Vec::new();
+    for published in reports {
+        match sink.take(&published) {
+            Ok(()) => taken.push(published),
+            Err(lost) => note(lost),
+        }
+    }
+    if let Err(problem) = sink.sync() {
+        note(problem);
+        taken.clear();
+    }
+    taken
+}
+
 fn run(
     mut sink: impl Sink,
     status: &SinkStatus,
@@ -179,25 +204,16 @@ fn run(
     loop {
         match reports.recv_timeout(TICK) {
             Ok(first) => {
-                let mut taken = Vec::new();
+                let mut some = Vec::new();
                 for item in std::iter::once(first).chain(reports.try_iter()).take(MOST_UNSYNCED) {
-                    let published = match item {
-                        Item::Report(published) => published,
-                        Item::Notice(published) => {
-                            status.check(sink.notice(&published));
-                            continue;
-                        }
-                    };
-                    match sink.take(&published) {
-                        Ok(()) => taken.push(published),
-                        lost => status.check(lost),
+                    match item {
+                        Item::Report(published) => some.push(published),
+                        Item::Notice(published) => status.check(sink.notice(&published)),
                     }
-                    status.accepted.fetch_add(1, Relaxed);
                 }
-                match sink.sync() {
-                    Ok(()) => taken.iter().for_each(|published| kept(&*published.report)),
-                    failed => status.check(failed),
-                }
+                status.accepted.fetch_add(some.len() as u64, Relaxed);
+                let taken = keep(&mut sink, some, |problem| status.note(&problem));
+                taken.iter().for_each(|published| kept(&*published.report));
             }
             Err(RecvTimeoutError::Timeout) => status.check(sink.tick()),
             Err(RecvTimeoutError::Disconnected) => break,

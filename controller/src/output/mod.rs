@@ -6,7 +6,7 @@ mod background;
 mod lines;
 mod terminal;
 
-pub use background::{Background, Sink, SinkStatus};
+pub use background::{Background, Sink, SinkStatus, keep};
 pub use lines::JsonLines;
 pub use terminal::{LiveTable, PlainLines};
 

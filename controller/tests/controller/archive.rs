@@ -231,9 +231,9 @@ proptest! {
             archive.append(&published(report), now).unwrap();
             now += Duration::from_secs(seconds);
         }
-        archive.finish_roll().unwrap();
+        archive.finish(Instant::now()).unwrap();
         prop_assert_eq!(read(folder.path()), wanted(&reports));
-        prop_assert!(journaled(folder.path(), SYSTEMS).unwrap().is_empty());
+        prop_assert!(journaled(folder.path(), SYSTEMS).unwrap().reports.is_empty());
     }
 }
 
@@ -257,7 +257,7 @@ fn files_are_rolled_by_age_and_half_written_ones_are_never_seen() {
     assert_eq!(names("epochs"), [0, 3, 6]);
     assert!(names("losses").is_empty(), "no rows, no file");
     let waiting = journaled(folder.path(), SYSTEMS).unwrap();
-    assert_eq!(waiting.iter().map(|report| report.head().epoch).collect::<Vec<_>>(), [9]);
+    assert_eq!(waiting.reports.iter().map(|report| report.head().epoch).collect::<Vec<_>>(), [9]);
 
     // Killed while writing: half a line in the journal, half a file in a folder.
     drop(archive);
@@ -294,12 +294,12 @@ fn an_epoch_that_is_reported_again_is_there_once_unless_it_was_incomplete() {
     drop(archive);
     let mut archive = Archive::open(&section, SYSTEMS).unwrap();
     append(&mut archive, &[(1, true), (2, true), (3, false), (4, false), (5, true)]);
-    archive.finish_roll().unwrap();
+    archive.finish(Instant::now()).unwrap();
     // Killed once more, with nothing in the journal.
     drop(archive);
     let mut archive = Archive::open(&section, SYSTEMS).unwrap();
     append(&mut archive, &[(2, true), (5, true), (6, true)]);
-    archive.finish_roll().unwrap();
+    archive.finish(Instant::now()).unwrap();
     let all = rows(folder.path(), "epochs");
     let rows = all.iter().flat_map(|batch| (0..batch.num_rows()).map(move |row| (batch, row)));
     let complete = |batch: &RecordBatch, row| {
@@ -331,12 +331,75 @@ fn rows_that_the_disk_refuses_are_counted_and_later_ones_are_kept() {
     let obstacle = folder.path().join("epochs");
     fs::write(&obstacle, "").unwrap();
     archive.append(&published(&report), Instant::now()).unwrap();
-    let problem = format!("{:#}", archive.finish_roll().unwrap_err());
-    assert!(problem.contains("1 epochs are not in the archive"), "{problem}");
+    let problem = format!("{:#}", archive.finish(Instant::now()).unwrap_err());
+    assert!(problem.contains("1 epochs are in the journal and not in files yet"), "{problem}");
     fs::remove_file(&obstacle).unwrap();
     archive.append(&published(&report), Instant::now()).unwrap();
-    archive.finish_roll().unwrap();
+    archive.finish(Instant::now()).unwrap();
     assert_eq!(read(folder.path())["epochs"].len(), 1);
+}
+
+/// Whatever byte is the last one that a disk has kept, and whatever byte it has changed.
+#[test]
+fn files_torn_at_any_byte_are_recovered_or_set_aside() {
+    let folder = Folder::new("torn");
+    let section = section(folder.path());
+    let append = |archive: &mut Archive, epochs: std::ops::Range<u64>| {
+        for epoch in epochs {
+            let mut report = quiet();
+            (report.epoch, report.start_unix_ns) = (epoch, epoch * 50_000_000);
+            archive.append(&published(&report), Instant::now()).unwrap();
+        }
+    };
+    let mut archive = Archive::open(&section, SYSTEMS).unwrap();
+    append(&mut archive, 1..3);
+    archive.finish(Instant::now()).unwrap();
+    append(&mut archive, 3..6);
+    drop(archive);
+    let path = folder.path().join("journal.jsonl");
+    let journal = fs::read(&path).unwrap();
+    let [(_, file)] = files_of(folder.path(), "epochs").unwrap().try_into().unwrap();
+    let whole = fs::read(&file).unwrap();
+    let ends: Vec<usize> = (0..journal.len()).filter(|&at| journal[at] == b'\n').collect();
+    assert_eq!(ends.len(), 3);
+    let aside = folder.path().join("damaged.jsonl");
+    let read_again = |bytes: &[u8]| {
+        files_of(folder.path(), "epochs").unwrap().iter().for_each(|(_, path)| {
+            fs::remove_file(path).unwrap();
+        });
+        fs::write(&file, &whole).unwrap();
+        fs::write(&path, bytes).unwrap();
+        drop(Archive::open(&section, SYSTEMS).unwrap());
+        epochs_in(folder.path())
+    };
+    let near = |at: usize| ends.iter().any(|end| at.abs_diff(*end) < 4);
+    for cut in (0..=journal.len()).filter(|&cut| cut % 41 == 0 || near(cut)) {
+        // A line that lacks nothing but its break says all it has to say.
+        let lines = ends.iter().filter(|&&end| end <= cut).count() as u64;
+        assert_eq!(read_again(&journal[..cut]), (1..3 + lines).collect::<Vec<_>>(), "{cut}");
+    }
+    assert!(!aside.exists(), "nobody relies on the end of a line");
+    for at in (0..journal.len()).filter(|&at| at % 41 == 0 || near(at)) {
+        let mut damaged = journal.clone();
+        damaged[at] = 0;
+        let there = read_again(&damaged);
+        let line = 3 + ends.iter().filter(|&&end| end < at).count() as u64;
+        // Without the break between them, two lines are none.
+        let lost = if ends[..2].contains(&at) { line..line + 2 } else { line..line + 1 };
+        let rest: Vec<u64> = (1..6).filter(|epoch| !lost.contains(epoch)).collect();
+        assert!(rest.iter().all(|epoch| there.contains(epoch)), "{at}: {there:?}");
+    }
+    assert!(fs::metadata(&aside).unwrap().len() > 0);
+
+    for cut in (0..whole.len()).step_by(29) {
+        fs::write(&file, &whole[..cut]).unwrap();
+        fs::write(&path, &journal).unwrap();
+        drop(Archive::open(&section, SYSTEMS).unwrap());
+        assert_eq!(epochs_in(folder.path()), [3, 4, 5], "{cut}");
+        let damaged = file.with_added_extension("damaged");
+        assert_eq!(fs::read(&damaged).unwrap().len(), cut);
+        fs::remove_file(damaged).unwrap();
+    }
 }
 
 /// Has a controller report eight epochs up to about now, kills it when it has acknowledged the
@@ -400,7 +463,7 @@ fn every_epoch_that_was_acknowledged_outlives_a_kill() {
     for last in [0, 3, 7] {
         let epochs = acknowledged_before_a_kill(&config, last);
         let journal = journaled(&dir, SYSTEMS).unwrap();
-        let mut kept: Vec<u64> = journal.iter().map(|report| report.head().epoch).collect();
+        let mut kept: Vec<u64> = journal.reports.iter().map(|report| report.head().epoch).collect();
         // One that an earlier controller had reported as well is where that one wrote it.
         kept.extend(epochs_in(&dir));
         assert!(epochs.iter().all(|epoch| kept.contains(epoch)), "{epochs:?} in {kept:?}");

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use calumma_archive::{FileName, files_of, journaled};
+use calumma_archive::{files_of, journaled};
+use calumma_chamelemon_analysis::NAME;
 use calumma_controller::report::EpochReport;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::RowAccessor;
@@ -77,12 +78,9 @@ impl Live {
         let Some(reported) = &self.archived else { return Ok(()) };
         let mut times: BTreeMap<u64, usize> = BTreeMap::new();
         let journal = journaled(&self.archive(), calumma_systems::SYSTEMS)?;
-        let journal = journal.iter().filter_map(|report| report.as_type::<EpochReport>());
-        let journal: Vec<&EpochReport> = journal.collect();
-        let waiting = journal.first().map(|of| FileName::new(of.start_unix_ns, of.epoch));
         for (name, file) in files_of(&self.archive(), EPOCHS)? {
             // The journal has the same rows.
-            if waiting.is_some_and(|first| name >= first) {
+            if journal.is_in(NAME, &name) {
                 continue;
             }
             let reading = || format!("reading {}", file.display());
@@ -97,7 +95,8 @@ impl Live {
                 }
             }
         }
-        for report in journal.into_iter().filter(|report| report.complete) {
+        let waiting = journal.reports.iter().filter_map(|of| of.as_type::<EpochReport>());
+        for report in waiting.filter(|report| report.complete) {
             *times.entry(report.epoch).or_default() += 1;
         }
         let lost: Vec<&u64> = reported.iter().filter(|of| !times.contains_key(of)).collect();

@@ -2,6 +2,7 @@
 
 mod cfs;
 mod clocks;
+mod disks;
 mod generator;
 mod notices;
 mod p4_cfs;

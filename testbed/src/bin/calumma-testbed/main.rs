@@ -6,6 +6,7 @@ mod baseline;
 mod circulate;
 mod coverage;
 mod demo;
+mod disks;
 mod figures;
 mod generate;
 mod host;
@@ -48,6 +49,7 @@ enum Command {
     Coverage(coverage::Coverage),
     Nightly(nightly::Nightly),
     Tiny(tiny::Tiny),
+    Disks(disks::Disks),
     Generate(generate::Generate),
     Baseline(baseline::Baseline),
 
@@ -83,6 +85,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Coverage(coverage) => coverage.run(),
         Command::Nightly(nightly) => nightly.run(),
         Command::Tiny(tiny) => tiny.run(),
+        Command::Disks(disks) => disks.run(),
         Command::Generate(generate) => generate.run(),
         Command::Baseline(baseline) => baseline.run(),
         Command::Guard => guard::wait().map(|()| ExitCode::SUCCESS),
