@@ -20,7 +20,8 @@ use calumma_sketch::{HashKey, Level};
 use clap::ValueEnum;
 
 use crate::simulate::{
-    Detail, EpochTruth, Judgement, Outcome, Setup, Simulation, SwitchClock, Systems, Treatment,
+    ControlQuality, Detail, EpochTruth, Judgement, Outcome, Setup, Simulation, SwitchClock,
+    Systems, Treatment,
 };
 use crate::topology::{LinkQuality, Topology};
 use crate::workload::{Chosen, Draw, Sizes, Traffic};
@@ -57,11 +58,13 @@ pub enum Trouble {
     Clocks,
     /// Links translate destinations and sources, so that of some flows both ends change.
     BothEnds,
+    /// Connections to the controller are slow, stand still and break.
+    Control,
 }
 
 impl Trouble {
     /// All there are.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Loss,
         Self::Jitter,
         Self::Copies,
@@ -73,10 +76,11 @@ impl Trouble {
         Self::Sparse,
         Self::Clocks,
         Self::BothEnds,
+        Self::Control,
     ];
 
     /// Those that no report may be wrong about, in whatever company.
-    pub const HOLDS: [Self; 7] = [
+    pub const HOLDS: [Self; 8] = [
         Self::Loss,
         Self::Jitter,
         Self::Copies,
@@ -84,6 +88,7 @@ impl Trouble {
         Self::Sparse,
         Self::Clocks,
         Self::Translation,
+        Self::Control,
     ];
 }
 
@@ -99,9 +104,16 @@ pub struct Tiny {
     traffic: Vec<Traffic>,
     detail: Detail,
     attention: Attention,
-    epochs: u64,
+    /// Epochs that are judged.
+    pub epochs: u64,
     /// By how much the second edge's clock is ahead, in nanoseconds.
     clock_ns: f64,
+    /// What connections to the controller do, up to this epoch.
+    pub control: ControlQuality,
+    /// See [`control`](Self::control).
+    pub calm_from: u64,
+    /// Whether the controller waits for as long as connections may be away.
+    pub is_patient: bool,
 }
 
 /// What became of a network, or of many.
@@ -130,6 +142,10 @@ pub struct Sum {
     pub hidden: u64,
     /// Flows that reports name as victims or as too many, and that no host sent.
     pub ghosts: u64,
+    /// Connections to the controller that broke.
+    pub broken: u64,
+    /// The last epoch of a network that is incomplete.
+    pub last_incomplete: Option<u64>,
     /// What reports claim and is not so: seed, epoch, and words.
     pub wrong: Vec<(u64, u64, String)>,
     /// Epochs that are not complete by cause, which is a reason without names and numbers.
@@ -152,6 +168,8 @@ impl Sum {
         self.amended += other.amended;
         self.hidden += other.hidden;
         self.ghosts += other.ghosts;
+        self.broken += other.broken;
+        self.last_incomplete = self.last_incomplete.max(other.last_incomplete);
         self.wrong.extend(other.wrong);
         for (cause, epochs) in other.incomplete {
             *self.incomplete.entry(cause).or_default() += epochs;
@@ -173,6 +191,7 @@ impl fmt::Display for Sum {
         )?;
         let treated = self.treated.iter().map(|(what, packets)| format!("{packets} {what}"));
         writeln!(f, "packets: {}", treated.collect::<Vec<_>>().join(", "))?;
+        writeln!(f, "{} connections to controllers broke", self.broken)?;
         for (cause, epochs) in &self.incomplete {
             writeln!(f, "incomplete in {epochs} epochs: {cause}")?;
         }
@@ -257,6 +276,17 @@ impl Tiny {
             attention: if is_healthy { Attention::healthy(&layout, 24) } else { ill },
             epochs: 6 + draw.of(26).below(5),
             clock_ns: if is(Trouble::Clocks) { (draw.of(27).share() - 0.5) * 80e6 } else { 0.0 },
+            control: match is(Trouble::Control) {
+                true => ControlQuality {
+                    delay_ms: share(Trouble::Control, 0) * 30.0,
+                    stalls: share(Trouble::Control, 1) / 5.0,
+                    stall_ms: 300.0,
+                    breaks: share(Trouble::Control, 3) / 5.0,
+                },
+                false => ControlQuality::default(),
+            },
+            calm_from: u64::MAX,
+            is_patient: is(Trouble::Control) && either(Trouble::Control) == 0,
             troubles,
         }
     }
@@ -276,7 +306,7 @@ impl Tiny {
             planner: None,
             tasks: Tasks::default(),
             losses_only: true,
-            grace_ns: 200_000_000,
+            grace_ns: if self.is_patient { 5_000_000_000 } else { 200_000_000 },
             detail: self.detail,
             switches: Vec::new(),
             probes: false,
@@ -292,8 +322,12 @@ impl Tiny {
         clocks[1].offset_ns += self.clock_ns;
         let mut simulation = Simulation::new(setup, topology, clocks)?;
         simulation.set_traffic(self.traffic.clone())?;
+        simulation.set_control(self.control, self.seed);
         let mut outcomes = Vec::new();
-        for _ in 0..self.epochs + self.epochs_after() {
+        for epoch in 0..self.epochs + self.epochs_after() {
+            if epoch == self.calm_from.min(self.epochs) {
+                simulation.set_control(ControlQuality::default(), 0);
+            }
             outcomes.extend(simulation.run_epoch()?);
         }
         outcomes.extend(simulation.finish()?);
@@ -304,7 +338,8 @@ impl Tiny {
             let of = |amendment: &&Amendment| amendment.epoch == outcome.report.epoch;
             outcome.report.amended = amendments.iter().filter(of).cloned().collect();
         }
-        let mut sum = Sum { networks: 1, ..Sum::default() };
+        let broken = simulation.broken_connections();
+        let mut sum = Sum { networks: 1, broken, ..Sum::default() };
         let judge =
             |outcome: &Outcome| (outcome.report.epoch, outcome.truth.judge(&outcome.report));
         let mut judged: BTreeMap<u64, Judgement> = outcomes.iter().map(judge).collect();
@@ -340,6 +375,9 @@ impl Sum {
     fn count(&mut self, report: &EpochReport, truth: &EpochTruth) {
         self.epochs += 1;
         self.complete += u64::from(report.complete);
+        if !report.complete {
+            self.last_incomplete = self.last_incomplete.max(Some(report.epoch));
+        }
         for cause in causes(report) {
             *self.incomplete.entry(cause).or_default() += 1;
         }

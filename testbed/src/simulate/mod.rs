@@ -11,6 +11,7 @@
 //! and make a hundred thousand flows an epoch affordable.
 
 mod clock;
+mod control;
 mod controller;
 mod judge;
 mod lane;
@@ -44,6 +45,7 @@ use calumma_sketch::HashKey;
 use crate::workload::Traffic;
 
 pub use self::clock::SwitchClock;
+pub use self::control::ControlQuality;
 pub use self::judge::{Judgement, Wrong};
 pub use self::network::Simulation;
 pub use self::stay::{Met, SwitchQuality};

@@ -8,6 +8,7 @@ use calumma_edge::packet;
 use calumma_plane::Counters;
 use calumma_sketch::HashKey;
 
+use super::control::Wires;
 use super::controller::{self, Controller, Outgoing, Reported, Work};
 use super::node::{Node, expected, identity};
 use super::paths::ProbeBytes;
@@ -18,21 +19,18 @@ use crate::queue::Queue;
 use crate::topology::{LinkQuality, Routes, Topology};
 use crate::workload::{Flow, FlowSet, Traffic};
 
-/// Time that a frame takes between a switch and the controller.
-const FRAME_NS: u64 = 500_000;
-
 /// How often the controller compares its clock with a node's; the live one's own.
 const PROBE_NS: u64 = 250_000_000;
 
 /// How long a node waits before it tries again to reach the controller; the live one's own.
-const RETRY_NS: u64 = 250_000_000;
+pub(super) const RETRY_NS: u64 = 250_000_000;
 
 /// Where a made-up packet's IP header begins.
 pub(super) const IP_OFFSET: usize = 14;
 
 /// What is to happen.
 #[derive(Debug)]
-enum Event {
+pub(super) enum Event {
     /// A node has something to do: of this one, as often started.
     Due(usize, u32),
     /// A node tries to reach the controller.
@@ -41,6 +39,8 @@ enum Event {
     ToController(usize, u64, Vec<u8>),
     /// Bytes reach a node on this connection.
     ToNode(usize, u64, Vec<u8>),
+    /// The controller notices that this connection of a node has broken.
+    Broken(usize, u64),
     /// The controller stops waiting for an epoch.
     Deadline,
     /// The controller sends a node its time, on this connection.
@@ -75,14 +75,16 @@ pub struct Simulation {
     /// The edges, then the transits.
     pub(super) nodes: Vec<Node>,
     /// Number of each node's connection to the controller; 0 where there is none.
-    connections: Vec<u64>,
+    pub(super) connections: Vec<u64>,
+    /// What the connections do to frames.
+    pub(super) wires: Wires,
     /// Whether the controller can be reached from each node.
     reachable: Vec<bool>,
     last_connection: u64,
     pub(super) controller: Option<Controller>,
     /// The hash keys, which a controller keeps for the one that comes after it.
     keys: HashKeys,
-    queue: Queue<Event>,
+    pub(super) queue: Queue<Event>,
     /// When the next [`Event::Deadline`] comes; all bits set where none does.
     deadline_ns: u64,
     /// The epoch that scenarios call 0.
@@ -123,6 +125,7 @@ impl Simulation {
             flows: FlowSet::new(setup.seed, Vec::new(), &topology, &routes)?,
             nodes,
             connections: vec![0; switches],
+            wires: Wires::new(switches),
             reachable: vec![true; switches],
             last_connection: 0,
             controller: Some(Controller::new(
@@ -266,7 +269,7 @@ impl Simulation {
         let quality = self.nodes[node].quality();
         self.nodes[node] = Node::new(identity, &self.setup, clock, start + 1);
         self.nodes[node].set_quality(quality);
-        self.connections[node] = 0;
+        self.unplug(node);
         self.controller.iter_mut().for_each(|of| of.disconnected(node, now_ns));
         self.schedule(node, now_ns);
         self.queue.push(now_ns, Event::Connect(node, start + 1));
@@ -284,7 +287,7 @@ impl Simulation {
     /// A node's connection breaks, if it has one.
     fn disconnect(&mut self, node: usize) {
         let now_ns = self.now_ns();
-        if std::mem::take(&mut self.connections[node]) == 0 {
+        if !self.unplug(node) {
             return;
         }
         self.controller.iter_mut().for_each(|of| of.disconnected(node, now_ns));
@@ -479,12 +482,11 @@ impl Simulation {
                     self.report(now_ns)?;
                 }
             }
-            Event::ToNode(node, connection, bytes)
-                if connection > 0 && self.connections[node] == connection =>
-            {
+            Event::ToNode(node, connection, bytes) if self.reaches(node, connection) => {
                 self.nodes[node].receive(&bytes, now_ns);
                 self.carry(node, now_ns);
             }
+            Event::Broken(node, connection) => self.notice(node, connection, now_ns),
             Event::Deadline => {
                 if now_ns >= self.deadline_ns {
                     self.deadline_ns = u64::MAX;
@@ -508,27 +510,6 @@ impl Simulation {
             Event::Connect(..) | Event::ToNode(..) => {}
         }
         Ok(())
-    }
-
-    /// Sends a node a message of the controller over the connection that it has now.
-    fn tell(&mut self, Outgoing { at_ns, node, frame }: Outgoing) {
-        let event = Event::ToNode(node, self.connections[node], frame);
-        self.queue.push(at_ns + FRAME_NS, event);
-    }
-
-    /// Carries to the controller what a node has sent, and lets it connect again where it wants to.
-    fn carry(&mut self, node: usize, now_ns: u64) {
-        let connection = self.connections[node];
-        for bytes in self.nodes[node].take_sent() {
-            let event = Event::ToController(node, connection, bytes);
-            self.queue.push(now_ns + FRAME_NS, event);
-        }
-        if let Some(retry) = self.nodes[node].take_retry() {
-            self.connections[node] = 0;
-            self.controller.iter_mut().for_each(|of| of.disconnected(node, now_ns));
-            let connect = Event::Connect(node, self.nodes[node].start);
-            self.queue.push(now_ns + retry.as_nanos() as u64, connect);
-        }
     }
 
     /// Puts into the queue when a node has something to do next.

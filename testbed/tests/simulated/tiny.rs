@@ -2,7 +2,7 @@
 //! be certain is wrong. Half a million with `CALUMMA_SWEEPS=large`; `cargo xtask nightly` plays a
 //! million. `calumma-testbed tiny --from SEED --networks 1` plays one of them again.
 
-use calumma_testbed::tiny::{self, Trouble};
+use calumma_testbed::tiny::{self, Sum, Tiny, Trouble};
 
 /// Plays a quarter of the networks.
 fn holds(quarter: u64) {
@@ -72,4 +72,37 @@ fn every_trouble_happens_and_a_seed_plays_the_same_network_again() {
     assert_eq!(happened, all);
     assert!(sum.treated.values().all(|&packets| packets > 100), "{sum}");
     assert_eq!(sum, play());
+}
+
+/// Networks that lose packets, and whose connections to the controller are slow, stand still and
+/// break.
+fn with_connections(change: impl Fn(&mut Tiny)) -> Sum {
+    let networks = if calumma_testenv::are_sweeps_large() { 20_000 } else { 2_000 };
+    let mut sum = Sum::default();
+    for seed in 0..networks {
+        let mut network = Tiny::draw(seed, &[Trouble::Loss, Trouble::Control]);
+        change(&mut network);
+        sum.add(network.play().expect("networks that can be played"));
+    }
+    println!("{sum}");
+    assert!(sum.wrong.is_empty() && sum.false_lost == 0 && sum.broken > networks / 4, "{sum}");
+    sum
+}
+
+/// What was under way when a connection broke comes again, some of it twice and behind what is
+/// newer, and is reported once and whole.
+#[test]
+fn connections_that_break_cost_no_epoch_where_the_controller_waits_for_them() {
+    let sum = with_connections(|network| network.is_patient = true);
+    assert_eq!(sum.complete, sum.epochs, "{sum}");
+}
+
+/// A broken connection is set up again after five epochs, and what stood still goes on after six.
+#[test]
+fn reports_are_whole_again_two_epochs_after_connections_are() {
+    let sum = with_connections(|network| {
+        (network.is_patient, network.epochs, network.calm_from) = (false, 24, 8);
+    });
+    assert!(sum.complete < sum.epochs, "{sum}");
+    assert!(sum.last_incomplete < Some(8 + 5 + 6 + 2), "{sum}");
 }
