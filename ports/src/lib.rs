@@ -1,13 +1,16 @@
 //! Ports that anybody can connect to, and what that may cost: bounds on the connections that are
 //! held open ([`Guests`]), and HTTP/1 served within such bounds and with time limits ([`http`]).
-//! [`client`] is the other side, for our own programs.
+//! [`access`] holds what a port is served by and who has a token for it. [`client`] is the other side,
+//! for our own programs.
 //!
-//! Who may connect, and what a connection is for, is not decided here.
+//! What a connection is for, and what needs a token, is not decided here.
 
+pub mod access;
 pub mod client;
 pub mod guests;
 pub mod http;
 
+pub use access::{Access, AccessFiles};
 pub use guests::{Bounds, Guest, Guests};
 
 use std::time::Duration;

@@ -14,7 +14,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use prometheus::{Counter, Encoder, GaugeVec, IntCounterVec, Opts, Registry, TextEncoder};
 
-pub use self::server::{Access, MetricsConfig, server};
+pub use self::server::{MetricsConfig, Readers, server};
 
 /// Families of totals that are no numbers of packets.
 const OTHERS: [&str; 5] = ["collection", "driver", "epochs", "tables", "undelivered"];

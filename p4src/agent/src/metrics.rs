@@ -10,7 +10,7 @@ use axum::extract::State;
 use axum::response::Response;
 use axum::routing::get;
 use calumma_bfrt::ClientError;
-use calumma_switch_host::metrics::{self as host, Access, Page};
+use calumma_switch_host::metrics::{self as host, Page, Readers};
 
 use crate::config::Config;
 use crate::counters::{Counters, packets};
@@ -66,7 +66,7 @@ struct OfSwitch {
 ///
 /// # Errors
 /// When the address can't be listened on, or a file can't be used.
-pub(crate) fn serve(config: &Config, shown: Arc<Shown>) -> anyhow::Result<Option<Arc<Access>>> {
+pub(crate) fn serve(config: &Config, shown: Arc<Shown>) -> anyhow::Result<Option<Arc<Readers>>> {
     let routes = Router::new().route("/metrics", get(metrics)).with_state(shown);
     let server = host::server(&config.metrics, config.insecure, routes)?;
     let Some((access, serve)) = server else { return Ok(None) };

@@ -5,7 +5,7 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use anyhow::Context;
 use axum::Router;
@@ -15,12 +15,10 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use calumma_ports::http::bearer;
-use calumma_ports::{Bounds, Guests};
-use calumma_trust::tls::{HttpTls, http_server};
-use calumma_trust::{Tokens, is_loopback_address};
-use rustls::ServerConfig;
+use calumma_ports::{Access, AccessFiles, Bounds, Guests};
+use calumma_trust::is_loopback_address;
+use calumma_trust::tls::HttpTls;
 use serde::Deserialize;
-use tokio::sync::watch;
 use tracing::{error, info};
 
 /// Connections to a switch's port: a few who scrape, and an operator.
@@ -64,52 +62,40 @@ impl MetricsConfig {
     }
 }
 
-/// Certificate and tokens as they are at present: read at the start and with each reload.
+/// Who may read, by the files that the configuration names: read at the start and with each reload.
 #[derive(Debug)]
-pub struct Access {
+pub struct Readers {
     config: MetricsConfig,
-    tls: Option<watch::Sender<Arc<ServerConfig>>>,
-    tokens: RwLock<Tokens>,
-    is_read_freely: bool,
+    access: Access,
 }
 
-impl Access {
+impl Readers {
     fn read(config: &MetricsConfig, insecure: bool) -> anyhow::Result<Self> {
-        let (tls, tokens) = files(config)?;
-        Ok(Self {
-            config: config.clone(),
-            tls: tls.map(watch::Sender::new),
-            tokens: RwLock::new(tokens),
-            is_read_freely: config.is_read_freely(insecure),
-        })
+        let access = Access::new(files(config).read()?, config.is_read_freely(insecure));
+        Ok(Self { config: config.clone(), access })
     }
 
     /// Reads certificate and tokens again. Where they can't be read, the log says so, and what was
     /// read before stays.
     pub fn reload(&self) {
-        match files(&self.config) {
-            Ok((tls, tokens)) => {
-                if let (Some(held), Some(tls)) = (&self.tls, tls) {
-                    held.send_replace(tls);
-                }
-                *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = tokens;
-            }
+        match files(&self.config).read() {
+            Ok(read) => self.access.put(read),
             Err(problem) => error!("{problem:#}; what was read before stays"),
         }
     }
 
     /// Whether somebody may read who shows `token`, or none.
     fn admits(&self, token: Option<&str>) -> bool {
-        let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
-        token.map_or(self.is_read_freely, |token| tokens.find(token).is_some())
+        let known = |token| self.access.token(token).is_some();
+        token.map_or(self.access.is_read_freely(), known)
     }
 }
 
-/// What the files that the configuration names hold.
-fn files(config: &MetricsConfig) -> anyhow::Result<(Option<Arc<ServerConfig>>, Tokens)> {
-    let tls = config.tls.as_ref().map(http_server).transpose().context("metrics.tls")?;
-    let tokens = config.tokens.as_deref().map_or(Ok(Tokens::default()), Tokens::read);
-    Ok((tls, tokens.context("metrics.tokens")?))
+fn files(config: &MetricsConfig) -> AccessFiles<'_> {
+    AccessFiles {
+        tls: ("metrics.tls", config.tls.as_ref()),
+        tokens: ("metrics.tokens", config.tokens.as_deref()),
+    }
 }
 
 /// Listens where `config` says, and gives what to reload and the work of a thread: to serve
@@ -121,16 +107,16 @@ pub fn server(
     config: &MetricsConfig,
     insecure: bool,
     routes: Router,
-) -> anyhow::Result<Option<(Arc<Access>, impl FnOnce() + Send + 'static)>> {
+) -> anyhow::Result<Option<(Arc<Readers>, impl FnOnce() + Send + 'static)>> {
     let Some(listen) = config.listen else { return Ok(None) };
-    let access = Arc::new(Access::read(config, insecure)?);
+    let readers = Arc::new(Readers::read(config, insecure)?);
     let listener = TcpListener::bind(listen)
         .with_context(|| format!("metrics.listen: listening on {listen}; is it in use?"))?;
     listener.set_nonblocking(true).context("metrics.listen")?;
     info!(address = %listener.local_addr()?, "metrics");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let tls = access.tls.as_ref().map(watch::Sender::subscribe);
-    let routes = routes.layer(from_fn_with_state(access.clone(), check));
+    let tls = readers.access.tls();
+    let routes = routes.layer(from_fn_with_state(readers.clone(), check));
     let serve = move || {
         let served = runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(listener)?;
@@ -142,12 +128,12 @@ pub fn server(
             error!("metrics are not served any more: {problem}");
         }
     };
-    Ok(Some((access, serve)))
+    Ok(Some((readers, serve)))
 }
 
 /// Passes on what its sender may read.
-async fn check(State(access): State<Arc<Access>>, request: Request, next: Next) -> Response {
-    if access.admits(bearer(request.headers())) {
+async fn check(State(readers): State<Arc<Readers>>, request: Request, next: Next) -> Response {
+    if readers.admits(bearer(request.headers())) {
         return next.run(request).await;
     }
     let problem = "this needs a token that metrics.tokens names, as `Authorization: Bearer TOKEN`";

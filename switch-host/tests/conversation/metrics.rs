@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::routing::get;
 use calumma_ports::client::Client;
-use calumma_switch_host::metrics::{self, Access, MetricsConfig};
+use calumma_switch_host::metrics::{self, MetricsConfig, Readers};
 use calumma_trust::tls::HttpTls;
 use calumma_trust::{Authority, Role, TlsFiles, Tokens};
 
@@ -17,7 +17,7 @@ use crate::secured::Folder;
 const PAGE: &str = "calumma_edge_last_epoch 7";
 
 /// Serves a page as a switch's metrics.
-fn serve(config: &MetricsConfig) -> Arc<Access> {
+fn serve(config: &MetricsConfig) -> Arc<Readers> {
     let routes = Router::new().route("/metrics", get(async || PAGE));
     let (access, serve) = metrics::server(config, false, routes).unwrap().unwrap();
     std::thread::spawn(serve);

@@ -40,7 +40,7 @@ pub(super) async fn check(State(server): State<Server>, request: Request, next: 
         return next.run(request).await;
     }
     let shown = shown(request.headers(), reads);
-    let token = shown.and_then(|shown| server.trust.token(shown));
+    let token = shown.and_then(|shown| server.trust.http().token(shown));
     let wanted = if reads || path == SESSION { Role::Read } else { Role::Operate };
     let refused = |status, error: String| {
         server.unauthorized.fetch_add(1, Ordering::Relaxed);
@@ -75,7 +75,7 @@ pub(super) async fn check(State(server): State<Server>, request: Request, next: 
 }
 
 fn free(server: &Server, path: &str) -> bool {
-    path != SESSION && server.trust.is_read_freely()
+    path != SESSION && server.trust.http().is_read_freely()
 }
 
 /// The token that a request shows.
@@ -125,7 +125,7 @@ fn said(bytes: &Bytes) -> serde_json::Value {
 ))]
 pub(super) async fn session(State(server): State<Server>, headers: HeaderMap) -> Response {
     let token = shown(&headers, false).unwrap_or_default();
-    let secure = if server.trust.http().is_some() { "; Secure" } else { "" };
+    let secure = if server.trust.http().tls().is_some() { "; Secure" } else { "" };
     let cookie = format!("{COOKIE_NAME}={token}; HttpOnly; SameSite=Strict; Path=/{secure}");
     (StatusCode::NO_CONTENT, [(SET_COOKIE, cookie)]).into_response()
 }

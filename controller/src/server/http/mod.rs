@@ -112,7 +112,7 @@ pub(super) fn start(
     let mut stopped = server.stopped.clone();
     let checked = axum::middleware::from_fn_with_state(server.clone(), origin::check);
     let allowed = axum::middleware::from_fn_with_state(server.clone(), access::check);
-    let tls = server.trust.http();
+    let tls = server.trust.http().tls();
     // The last layer is the first that a request comes to.
     let router = router(server).merge(more).layer(allowed).layer(checked);
     let serving = move || {

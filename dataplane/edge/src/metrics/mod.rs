@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::response::Response;
 use axum::routing::get;
 use axum::{Json, Router};
-use calumma_switch_host::metrics::{self as host, Access};
+use calumma_switch_host::metrics::{self as host, Readers};
 
 use crate::config::Config;
 use crate::cpus::Cpus;
@@ -22,7 +22,7 @@ pub use self::text::prometheus;
 ///
 /// # Errors
 /// When the address can't be listened on, or a file can't be used.
-pub fn serve(config: &Config, board: Board, cpus: &Cpus) -> anyhow::Result<Option<Arc<Access>>> {
+pub fn serve(config: &Config, board: Board, cpus: &Cpus) -> anyhow::Result<Option<Arc<Readers>>> {
     let server = host::server(&config.metrics, config.insecure, router(board))?;
     let Some((access, serve)) = server else { return Ok(None) };
     cpus.spawn("metrics", serve)?;
