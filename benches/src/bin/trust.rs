@@ -3,14 +3,17 @@
 
 use std::io::stdout;
 use std::path::PathBuf;
+use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use calumma_benches::load::{self, Load};
 use calumma_benches::measure::Figure;
 use calumma_benches::{cases, controller, measure, workload};
 use calumma_sketch::{HashFamily, HashKey};
+use calumma_testbed::disks;
 use calumma_testbed::tiny::{self, Sum, Trouble};
 use clap::Parser;
+use serde_json::Value;
 
 /// How far reports can be trusted in networks that re-mark, translate and hold up packets, and what
 /// the secret hash costs
@@ -29,6 +32,13 @@ struct Cli {
     /// Networks of each kind
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
     networks: u64,
+    /// Simulations of each kind in which nothing may be wrong
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+    seeds: u64,
+    /// Times that edges and controller of a live fabric are killed or stopped, four seconds apart;
+    /// needs root. 0: none
+    #[arg(long, default_value_t = 0)]
+    troubles: u64,
     /// Edges of the live controller whose CPU time is compared with TLS and without; 0: none
     #[arg(long, default_value_t = 128)]
     edges: usize,
@@ -38,6 +48,9 @@ struct Cli {
 const EPOCH_MS: u64 = 50;
 const FLOWS: usize = 1560;
 const LIVE_ROUNDS: usize = 3;
+
+/// The live fabric in which programs are killed.
+const FABRIC: &str = "leaf-spine:4x2";
 
 fn main() -> Result<()> {
     let cli = Cli::parse();
@@ -62,6 +75,17 @@ fn main() -> Result<()> {
         figure(&format!("trust.{name}.false"), "packets", sum.false_lost as f64);
         figure(&format!("trust.{name}.hidden"), "packets", sum.hidden as f64);
         figure(&format!("trust.{name}.ghosts"), "flows", sum.ghosts as f64);
+    }
+    let networks = tiny::play(0..cli.seeds, &Trouble::HOLDS)?;
+    let archives = disks::play(0..cli.seeds)?;
+    let failures = networks.wrong.len() + archives.wrong.len();
+    figure("trust.sim.seeds", "runs", (networks.networks + archives.runs) as f64);
+    figure("trust.sim.failures", "runs", failures as f64);
+    print!("{networks}");
+    println!("{archives}");
+    if cli.troubles > 0 {
+        figure("trust.kill.runs", "kills", cli.troubles as f64);
+        figure("trust.kill.false", "reports", kills(cli.troubles)? as f64);
     }
     if cli.edges > 0 {
         figures.extend(tls(cli.edges)?);
@@ -90,4 +114,34 @@ fn tls(edges: usize) -> Result<Vec<Figure>> {
         Figure::of("trust.tls.cpu.us".to_owned(), "us/edge", secured),
         Figure::of("trust.tls.cpu.ratio".to_owned(), "of plain", ratios),
     ])
+}
+
+/// Has edges and controller of a live fabric killed and stopped so many times, and gives how many
+/// reports claimed to be certain and were not. What else the soak asks for must hold.
+fn kills(troubles: u64) -> Result<usize> {
+    let program = std::env::current_exe()?.with_file_name("calumma-testbed");
+    let out = std::env::temp_dir().join(format!("calumma-bench-kills-{}", std::process::id()));
+    let mut soak = Command::new(program);
+    soak.args(["soak", "--topology", FABRIC, "--troubles", &troubles.to_string(), "--out"]);
+    let status = soak.arg(&out).status().with_context(|| format!("running {soak:?}"))?;
+    let played = out.join("soak/played.json");
+    let text = std::fs::read(&played).with_context(|| played.display().to_string())?;
+    let wrong = contradictions(&serde_json::from_slice(&text)?);
+    ensure!(status.success() || wrong > 0, "{soak:?} has failed: see {}", out.display());
+    Ok(wrong)
+}
+
+/// The reports of what was played that contradict the truth.
+fn contradictions(played: &Value) -> usize {
+    match played {
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(name, value)| match (name.as_str(), value) {
+                ("contradiction", Value::String(_)) => 1,
+                _ => contradictions(value),
+            })
+            .sum(),
+        Value::Array(values) => values.iter().map(contradictions).sum(),
+        _ => 0,
+    }
 }
