@@ -92,6 +92,17 @@ impl Tcp {
         Self { address, tls, state, distrust: None }
     }
 
+    /// By which files the next connection is made; one that stands stays as it is.
+    pub fn set_tls(&mut self, tls: Option<TlsFiles>) {
+        if self.tls != tls {
+            self.tls = tls;
+            self.distrust = None;
+            if let State::Idle { retry, .. } = &mut self.state {
+                *retry = (*retry).min(RETRY);
+            }
+        }
+    }
+
     /// After an attempt that came to nothing.
     fn attempt_failed(&mut self, problem: &io::Error) {
         self.state = State::Idle { since: Instant::now(), retry: RETRY };

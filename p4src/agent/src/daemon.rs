@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use calumma_interface::Interface;
-use calumma_switch_host::metrics::Access;
+use calumma_switch_host::metrics::Readers;
 use calumma_switch_host::{Conversation, Identity, MOST_HELD, Signals, Supervisor, unix_ns};
 use calumma_wire::{Marking, SwitchKind, SystemId};
 use tracing::{error, info, warn};
@@ -94,7 +94,9 @@ pub fn run_by(
         while let Some((system, setup, part)) = measuring.finished() {
             deliver(&mut conversation, system, &*setup, part);
         }
-        reload.follow(&mut measuring, &supervisor);
+        if reload.follow(&mut measuring, &supervisor) {
+            conversation.transport_mut().set_tls(measuring.config().tls.clone());
+        }
         conversation.flush();
         if Instant::now() >= show_at {
             shown.publish(snapshot(&measuring, &conversation));
@@ -126,15 +128,16 @@ struct Reload {
     path: PathBuf,
     signals: Signals,
     /// Who may read the switch's metrics, where they are served.
-    metrics: Option<Arc<Access>>,
+    metrics: Option<Arc<Readers>>,
 }
 
 impl Reload {
-    /// Lets the switch forward by the file as it is now, where somebody has asked for that.
-    fn follow(&mut self, measuring: &mut Measuring, supervisor: &Supervisor) {
+    /// Lets the switch forward by the file as it is now, where somebody has asked for that. Gives
+    /// whether somebody has.
+    fn follow(&mut self, measuring: &mut Measuring, supervisor: &Supervisor) -> bool {
         // Not while a thread has the old configuration in its hands.
         if measuring.is_preparing() || !self.signals.reload_asked() {
-            return;
+            return false;
         }
         supervisor.reloading();
         if let Some(metrics) = &self.metrics {
@@ -155,6 +158,7 @@ impl Reload {
             Err(problem) => error!("{problem}; the old configuration stays"),
         }
         supervisor.ready();
+        true
     }
 }
 

@@ -51,9 +51,9 @@ struct Caller {
 }
 
 impl Caller {
-    fn new(listener: &TcpListener, files: TlsFiles) -> Self {
+    fn new(listener: &TcpListener, files: impl Into<Option<TlsFiles>>) -> Self {
         let address = listener.local_addr().unwrap().to_string();
-        let conversation = Conversation::new(identity(), address, Some(files), 1 << 20);
+        let conversation = Conversation::new(identity(), address, files.into(), 1 << 20);
         Self { conversation, switch: Switch::default() }
     }
 
@@ -79,7 +79,7 @@ fn accept(listener: &TcpListener, config: Arc<ServerConfig>) -> Server {
 }
 
 /// The next message that a switch sends.
-fn message(server: &mut Server, reader: &mut FrameReader) -> Message {
+fn message(server: &mut impl Read, reader: &mut FrameReader) -> Message {
     let mut bytes = [0; 4096];
     loop {
         if let Some(message) = reader.next_message().unwrap() {
@@ -200,4 +200,58 @@ fn a_switch_takes_another_certificate_without_being_started_anew() {
     Authority::open(&folder.0).unwrap().issue("e1", 1).unwrap();
     caller.steps_until(|_| serving.is_finished());
     serving.join().unwrap();
+}
+
+/// `[tls]` comes into its file while it is connected without: that connection goes on, the next one
+/// is by TLS, and no other; what it has measured until then is sent over that.
+#[test]
+fn a_switch_moves_to_tls_with_its_next_connection_and_keeps_what_it_holds() {
+    let folder = Folder::new(&["e1"]);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut caller = Caller::new(&listener, None);
+    let config = NodeServer::read(&folder.files(CONTROLLER)).unwrap().config();
+    let welcome = || {
+        let mut frame = Vec::new();
+        welcome(vec![setup()]).encode(&mut frame);
+        frame
+    };
+    let epoch = |message: Message| match message {
+        Message::Side(side) => side.epoch,
+        other => panic!("{other:?} instead of a side"),
+    };
+    let (changed, is_changed) = std::sync::mpsc::channel();
+    let serving = std::thread::spawn(move || {
+        let (mut plain, mut reader) = (listener.accept().unwrap().0, FrameReader::new());
+        plain.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert!(matches!(message(&mut plain, &mut reader), Message::Hello(_)));
+        plain.write_all(&welcome()).unwrap();
+        assert_eq!(epoch(message(&mut plain, &mut reader)), NOW);
+        is_changed.recv().unwrap();
+        assert_eq!(epoch(message(&mut plain, &mut reader)), NOW + 1, "by the same connection");
+        drop(plain);
+        // A controller that has no TLS yet does not know what to make of this.
+        let mut early = listener.accept().unwrap().0;
+        let mut first = [0];
+        early.read_exact(&mut first).unwrap();
+        assert_eq!(first, [22], "the record of a handshake");
+        drop(early);
+
+        let (mut server, mut reader) = (accept(&listener, config), FrameReader::new());
+        assert!(matches!(message(&mut server, &mut reader), Message::Hello(_)));
+        server.write_all(&welcome()).unwrap();
+        (0..3).map(|_| epoch(message(&mut server, &mut reader))).collect::<Vec<_>>()
+    });
+    let has_begun = |caller: &Caller| !caller.switch.begun.is_empty();
+    caller.steps_until(has_begun);
+    caller.conversation.side(side(SystemId::CHAMELEMON, NOW));
+    caller.conversation.flush();
+    caller.conversation.transport_mut().set_tls(Some(folder.files("e1")));
+    changed.send(()).unwrap();
+    caller.conversation.side(side(SystemId::CHAMELEMON, NOW + 1));
+    caller.conversation.flush();
+    caller.steps_until(|caller| !caller.conversation.is_connected());
+    caller.conversation.side(side(SystemId::CHAMELEMON, NOW + 2));
+    caller.steps_until(|_| serving.is_finished());
+    assert_eq!(serving.join().unwrap(), [NOW, NOW + 1, NOW + 2]);
+    assert_eq!(caller.switch.begun.len(), 1, "the same session");
 }

@@ -2,6 +2,7 @@
 
 mod attacks;
 mod http;
+mod moving;
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -291,6 +291,8 @@ impl Config {
     pub fn following(&self, new: &Self) -> (Self, Vec<&'static str>) {
         let mut followed = self.clone();
         followed.policy = new.policy;
+        // The next connection to the controller goes by it.
+        followed.tls.clone_from(&new.tls);
         followed.sketchint.strip = new.sketchint.strip;
         followed.polling = PollingConfig { control_cpu: self.polling.control_cpu, ..new.polling };
         // Where the mark is and what is measured is the same at all edges of a network, so one
@@ -303,7 +305,6 @@ impl Config {
             ("name", self.name != new.name),
             ("role", self.role != new.role),
             ("controller", self.controller != new.controller),
-            ("tls", self.tls != new.tls),
             ("insecure", self.insecure != new.insecure),
             ("port", self.ports != new.ports),
             ("carrier.kind, signature and ether_type", carrier),

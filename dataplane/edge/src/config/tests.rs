@@ -223,11 +223,13 @@ rx_descriptors = 0
 fn a_running_switch_follows_a_new_configuration_as_far_as_it_can() {
     let old = Config::parse(PAIR, "edge.toml").unwrap();
     let sections = "\n[policy]\nmalformed = 'drop'\n[carrier]\ndscp = 46\n\
-                    [polling]\nidle_sleep_us = 9\ncontrol_cpu = 1";
+                    [polling]\nidle_sleep_us = 9\ncontrol_cpu = 1\n\
+                    [tls]\nca = 'a'\ncertificate = 'c'\nkey = 'k'";
     let new = Config::parse(&format!("{PAIR}{sections}"), "edge.toml").unwrap();
     let (followed, fixed) = old.following(&new);
     assert_eq!((followed.policy, followed.carrier), (new.policy, new.carrier));
     assert_eq!((followed.polling.idle_sleep_us, followed.polling.control_cpu), (9, None));
+    assert!(followed.tls.is_some() && followed.tls == new.tls, "from the next connection on");
     assert_eq!(fixed, ["polling.control_cpu"]);
 
     let other = PAIR.replace("e1", "e2") + "\n[carrier]\nkind = 'shim'";

@@ -144,6 +144,7 @@ impl Control {
             {
                 error!("an lcore does not listen and goes by its old settings; restart the edge");
             }
+            self.conversation.transport_mut().set_tls(self.tools.reload.tls());
             self.supervisor.ready();
         }
         if self.published.elapsed() >= PUBLISH {

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use calumma_switch_host::Signals;
-use calumma_switch_host::metrics::Access;
+use calumma_switch_host::metrics::Readers;
+use calumma_switch_host::{Signals, TlsFiles};
 use tracing::{error, info, warn};
 
 use crate::config::{Config, Settings};
@@ -18,7 +18,7 @@ pub struct Reload {
     /// Where routes can be changed.
     routes: Option<Routes>,
     /// Who may read the switch's metrics, where they are served.
-    metrics: Option<Arc<Access>>,
+    metrics: Option<Arc<Readers>>,
 }
 
 impl Reload {
@@ -29,7 +29,7 @@ impl Reload {
         signals: Signals,
         running: Config,
         routes: Option<Routes>,
-        metrics: Option<Arc<Access>>,
+        metrics: Option<Arc<Readers>>,
     ) -> Self {
         Self { path, signals, running, routes, metrics }
     }
@@ -37,6 +37,11 @@ impl Reload {
     /// Whether somebody has asked for it since this was asked last.
     pub(super) fn is_asked(&self) -> bool {
         self.signals.reload_asked()
+    }
+
+    /// By which files the controller is called.
+    pub(super) fn tls(&self) -> Option<TlsFiles> {
+        self.running.tls.clone()
     }
 
     /// The settings that lcores are to go by from now on; none where they stay as they are. Says in
