@@ -90,6 +90,44 @@ impl<D: Disk> Journal<D> {
         Ok(lines.map(move |line| line.with_context(|| format!("{place}: can't be read"))))
     }
 
+    /// Writes what can be read of it to a new file in its place, and has the disk take that: of the
+    /// old one a failed sync may have lost what is read until the power goes. `aside` gets each line
+    /// that can't be read: where it begins, it, and whether it is torn.
+    ///
+    /// # Errors
+    /// When it can't be read, or the disk doesn't take it.
+    pub(super) fn renew(
+        &mut self,
+        systems: &'static [&'static dyn System],
+        aside: impl Fn(u64, &[u8], bool),
+    ) -> anyhow::Result<()> {
+        if self.disk.bytes(&self.path).with_context(|| self.path.display().to_string())? == 0 {
+            return Ok(());
+        }
+        let new = self.path.with_added_extension("new");
+        let place = || new.display().to_string();
+        let mut file = self.disk.append(&new).with_context(place)?;
+        file.lock().and_then(|()| file.set_len(0)).with_context(place)?;
+        for line in self.read(systems)? {
+            match line? {
+                Line::Report(Published { json, .. }) => {
+                    file.write_all(format!("{json}\n").as_bytes()).with_context(place)?;
+                }
+                Line::Files(at, name) => {
+                    let of = systems[at].name().to_owned();
+                    let files = serde_json::to_string(&Files { files: name.to_string(), of })?;
+                    file.write_all(format!("{files}\n").as_bytes()).with_context(place)?;
+                }
+                Line::Damaged { at, bytes, is_torn } => aside(at, &bytes, is_torn),
+            }
+        }
+        file.sync().with_context(place)?;
+        self.disk.rename(&new, &self.path).with_context(place)?;
+        self.file = file;
+        let folder = self.path.parent().unwrap_or(Path::new("."));
+        self.disk.sync_folder(folder).with_context(|| folder.display().to_string())
+    }
+
     /// Adds a line, and before it one with the name of the files that it is to be in, where that is
     /// another than its own.
     ///

@@ -31,7 +31,7 @@ pub use names::{FileName, files_of, files_on};
 
 use std::collections::VecDeque;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -304,7 +304,10 @@ impl<D: Disk> Archive<D> {
         Ok(())
     }
 
+    /// Makes the files under way whole, and empties the journal.
     fn end_files(&mut self) -> anyhow::Result<()> {
+        // Of tables that get their files one after the other, some alone must not be all there is.
+        self.journal.sync()?;
         for (roll, last) in self.rolls.iter_mut().zip(&mut self.last) {
             if let Some(roll) = roll {
                 roll.finish()?;
@@ -345,6 +348,8 @@ impl<D: Disk> Archive<D> {
         let mut here = Known::none(self.systems.len());
         let mut names = vec![None; self.systems.len()];
         let mut left = 0;
+        let set_aside = |at, line: &[u8], is_torn| set_aside((&disk, &dir), at, line, is_torn);
+        self.journal.renew(self.systems, set_aside)?;
         for line in self.journal.read(self.systems)? {
             match line? {
                 Line::Files(at, name) => names[at] = Some(name),
@@ -359,7 +364,7 @@ impl<D: Disk> Archive<D> {
                         left += 1;
                     }
                 }
-                Line::Damaged { at, bytes, is_torn } => self.set_aside(at, &bytes, is_torn),
+                Line::Damaged { .. } => {}
             }
         }
         self.end_files()?;
@@ -372,23 +377,23 @@ impl<D: Disk> Archive<D> {
         }
         Ok(left)
     }
+}
 
-    /// Keeps a line that is no report where somebody may look at it. The last one, where it was
-    /// not written to its end, nobody relies on.
-    fn set_aside(&self, at: u64, line: &[u8], is_torn: bool) {
-        let (bytes, path) = (line.len(), self.section.dir.join(DAMAGED));
-        if is_torn {
-            info!("archive: the last {bytes} bytes of the journal, from byte {at} on, are cut off");
-            return;
-        }
-        warn!(
-            "archive: {bytes} bytes of the journal, from byte {at} on, are no report; they are in {}",
-            path.display()
-        );
-        let file = self.disk.append(&path);
-        let kept = file.and_then(|mut file| file.write_all(&[line, b"\n"].concat()));
-        if let Err(problem) = kept {
-            warn!("{}: {problem}", path.display());
-        }
+/// Keeps a line of the journal that is no report where somebody may look at it. The last one, where
+/// it was not written to its end, nobody relies on.
+fn set_aside<D: Disk>((disk, dir): (&D, &Path), at: u64, line: &[u8], is_torn: bool) {
+    let (bytes, path) = (line.len(), dir.join(DAMAGED));
+    if is_torn {
+        info!("archive: the last {bytes} bytes of the journal, from byte {at} on, are cut off");
+        return;
+    }
+    warn!(
+        "archive: {bytes} bytes of the journal, from byte {at} on, are no report; they are in {}",
+        path.display()
+    );
+    let file = disk.append(&path);
+    let kept = file.and_then(|mut file| file.write_all(&[line, b"\n"].concat()));
+    if let Err(problem) = kept {
+        warn!("{}: {problem}", path.display());
     }
 }
