@@ -70,21 +70,17 @@ fn besides() -> Result<Vec<Job>> {
     }
     // After the linting, which asks for another way to link the fuzzer.
     jobs.push(Job::build("building the fuzz targets", fuzz::build_quickly()));
-    jobs.push(Job::build("building the fuzz target of SQL", fuzz::build_apart_quickly()));
     Ok(jobs)
 }
 
 /// Builds the fuzz targets, where that has not been done beside the tests, and runs each for some
 /// seconds.
 fn fuzzed(steps: &mut Steps) -> Result<()> {
-    let built = steps.build("building the fuzz targets", fuzz::build_quickly())?
-        && steps.build("building the fuzz target of SQL", fuzz::build_apart_quickly())?;
-    if !built {
+    if !steps.build("building the fuzz targets", fuzz::build_quickly())? {
         return Ok(());
     }
     let command = |target: Target| Ok((target.title(), target.run(Built::Quickly, FUZZ_SECONDS)?));
-    let targets = fuzz::targets()?.into_iter().chain(fuzz::targets_apart()?);
-    let targets = targets.map(command).collect::<Result<_>>()?;
+    let targets = fuzz::targets()?.into_iter().map(command).collect::<Result<_>>()?;
     steps.side_by_side("fuzzing", targets)
 }
 

@@ -18,7 +18,8 @@ use crate::shell::{self, cargo};
 const FUZZED: [&str; 7] =
     ["sketch", "wire", "dataplane/edge", "testbed", "trust", "p4src/model", "p4src/agent"];
 
-/// The one with targets that is a workspace of its own.
+/// The one with targets that is a workspace of its own. DataFusion takes longer to build than all
+/// the rest, so only `cargo xtask nightly` runs them.
 const APART: &str = "query";
 
 /// Real files that targets begin with, beside those of their `fuzz/seeds`: folder, target, and
@@ -167,24 +168,10 @@ pub(crate) fn build_quickly() -> Command {
     // The whole workspace and a test of it, so that others' crates have the features that the tests
     // have built them with.
     cargo.args(["build", "--workspace", "--test", "frames", "--bin", "fuzz-*"]);
-    instrument(&mut cargo);
-    cargo
-}
-
-/// The same for those of the workspace apart: DataFusion is the one that its tests have built.
-pub(crate) fn build_apart_quickly() -> Command {
-    let mut cargo = cargo();
-    cargo.args(["build", "--workspace", "--test", "*", "--bin", "fuzz-*", "--manifest-path"]);
-    cargo.arg(shell::root().join(APART).join("Cargo.toml"));
-    cargo.arg("--target-dir").arg(shell::target_dir());
-    instrument(&mut cargo);
-    cargo
-}
-
-fn instrument(cargo: &mut Command) {
     cargo.env("RUSTC_WORKSPACE_WRAPPER", shell::root().join("xtask/instrumented"));
     // A fifth of the time to build, for some seconds of running.
     cargo.env("CALUMMA_INSTRUMENTED", format!("{COVERAGE} -Copt-level=0"));
+    cargo
 }
 
 #[cfg(test)]
