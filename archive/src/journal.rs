@@ -91,8 +91,8 @@ impl<D: Disk> Journal<D> {
     }
 
     /// Writes what can be read of it to a new file in its place, and has the disk take that: of the
-    /// old one a failed sync may have lost what is read until the power goes. `aside` gets each line
-    /// that can't be read: where it begins, it, and whether it is torn.
+    /// old one a failed sync may have lost what is read until the power goes. `aside` gets each
+    /// line that can't be read: where it begins, it, and whether it is torn.
     ///
     /// # Errors
     /// When it can't be read, or the disk doesn't take it.

@@ -1,7 +1,7 @@
 //! Ports that anybody can connect to, and what that may cost: bounds on the connections that are
 //! held open ([`Guests`]), and HTTP/1 served within such bounds and with time limits ([`http`]).
-//! [`access`] holds what a port is served by and who has a token for it. [`client`] is the other side,
-//! for our own programs.
+//! [`access`] holds what a port is served by and who has a token for it. [`client`] is the other
+//! side, for our own programs.
 //!
 //! What a connection is for, and what needs a token, is not decided here.
 

@@ -12,8 +12,9 @@ use crate::tiny::{self, Trouble};
 /// Tiny networks that are played for each seed of the scenarios.
 const TINY: u64 = 10_000;
 
-/// Plays `seeds` seeds of each simulated scenario, and as many times 10,000 tiny networks and archives on faulty disks: `folder`
-/// has a folder of scenarios for each system. Gives whether everything held.
+/// Plays `seeds` seeds of each simulated scenario, and as many times 10,000 tiny networks and
+/// archives on faulty disks: `folder` has a folder of scenarios for each system. Gives whether
+/// everything held.
 ///
 /// # Errors
 /// When a scenario can't be read or played.

@@ -1,9 +1,9 @@
 //! The fuzz targets: where they are, how they are built and run, and what they begin with.
 //!
-//! There are two builds. [`build`] is that of `cargo xtask nightly`, which runs for hours: nightly Rust,
-//! optimised, with AddressSanitizer. [`build_quickly`] is that of `cargo xtask test`: the crates of
-//! the workspace are built again with counters of coverage, all others are those that the tests
-//! have been built with.
+//! There are two builds. [`build`] is that of `cargo xtask nightly`, which runs for hours: nightly
+//! Rust, optimised, with AddressSanitizer. [`build_quickly`] is that of `cargo xtask test`: the
+//! crates of the workspace are built again with counters of coverage, all others are those that the
+//! tests have been built with.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -49,8 +49,8 @@ enum Command {
         #[arg(long, default_value = "chamelemon", value_name = "NAME", value_parser = known_system)]
         system: String,
         /// Where the reports and the kernel's counts go: epochs.jsonl and truth.json, with cfs
-        /// cfs.jsonl and cfs.wires.jsonl, with sketchint sketchint.jsonl besides; its truth.json is
-        /// what captures at hosts and on both sides of every switch say
+        /// cfs.jsonl and cfs.wires.jsonl, with sketchint sketchint.jsonl besides; its truth.json
+        /// is what captures at hosts and on both sides of every switch say
         #[arg(long, default_value = "demo-out", value_name = "DIR")]
         out: PathBuf,
     },
@@ -148,8 +148,8 @@ enum Bench {
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
     },
-    /// How far reports can be trusted in networks that re-mark, translate and hold up packets, while
-    /// programs are killed, and what the secret hash and TLS cost
+    /// How far reports can be trusted in networks that re-mark, translate and hold up packets,
+    /// while programs are killed, and what the secret hash and TLS cost
     Trust {
         /// Write the results to this file, too, as a JSON list
         #[arg(long, value_name = "FILE")]

@@ -105,8 +105,8 @@ impl Steps {
         })
     }
 
-    /// Runs commands as [`check`](Self::check) does, two at a time; what they print is shown of those
-    /// that fail.
+    /// Runs commands as [`check`](Self::check) does, two at a time; what they print is shown of
+    /// those that fail.
     pub(crate) fn side_by_side(
         &mut self,
         name: &str,

@@ -1,8 +1,8 @@
 //! Any text as a query of an archive without epochs: an answer with its columns or an error with
 //! words, and nothing is written. No panic.
 //!
-//! Run with `cargo +nightly fuzz run fuzz-query-sql` in `query/`. The examples of `docs/query.md` are
-//! written to the folder that `CALUMMA_SEEDS` names.
+//! Run with `cargo +nightly fuzz run fuzz-query-sql` in `query/`. The examples of `docs/query.md`
+//! are written to the folder that `CALUMMA_SEEDS` names.
 #![no_main]
 
 use std::path::{Path, PathBuf};

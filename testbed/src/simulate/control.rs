@@ -1,10 +1,10 @@
-//! The connections between switches and controller: frames take their time, stand still, and are cut
-//! off where a connection breaks.
+//! The connections between switches and controller: frames take their time, stand still, and are
+//! cut off where a connection breaks.
 //!
-//! A connection carries frames in order, as TCP does. The switch notices at once that it has broken;
-//! the controller does so later, and until then receives what was under way, of the last frame
-//! perhaps a part. What it has received is sent again over the next connection, beside what was
-//! lost, so frames come twice, and older ones behind newer ones.
+//! A connection carries frames in order, as TCP does. The switch notices at once that it has
+//! broken; the controller does so later, and until then receives what was under way, of the last
+//! frame perhaps a part. What it has received is sent again over the next connection, beside what
+//! was lost, so frames come twice, and older ones behind newer ones.
 
 use super::controller::Outgoing;
 use super::network::{Event, RETRY_NS, Simulation};

@@ -1,6 +1,6 @@
 //! Thousands of archives on disks that fail and lose power: no epoch that was acknowledged is lost
-//! or there twice. Fifty thousand with `CALUMMA_SWEEPS=large`; `cargo xtask nightly` plays a million.
-//! `calumma-testbed disks --from SEED --runs 1` plays one of them again.
+//! or there twice. Fifty thousand with `CALUMMA_SWEEPS=large`; `cargo xtask nightly` plays a
+//! million. `calumma-testbed disks --from SEED --runs 1` plays one of them again.
 
 use calumma_testbed::disks;
 

@@ -1,9 +1,9 @@
 //! Any bytes as a packet that a source puts an INT stack into, and as one that has a stack: read,
 //! extended, taken out. Nothing panics, and what is put in is taken out to the byte.
 //!
-//! Run with `cargo +nightly fuzz run fuzz-edge-int` in `dataplane/edge/`. Input is a byte that says how
-//! many bytes a capture has cut off, an MTU, and a packet; real ones are written to the folder that
-//! `CALUMMA_SEEDS` names.
+//! Run with `cargo +nightly fuzz run fuzz-edge-int` in `dataplane/edge/`. Input is a byte that says
+//! how many bytes a capture has cut off, an MTU, and a packet; real ones are written to the folder
+//! that `CALUMMA_SEEDS` names.
 #![no_main]
 
 #[path = "../../tests/packets/captured.rs"]

@@ -1,9 +1,9 @@
 //! Any bytes as a packet through an ingress and an egress edge, with every carrier: parse, mark,
 //! encode, restore. Nothing panics, and packets come out as they went in.
 //!
-//! Run with `cargo +nightly fuzz run fuzz-edge-packet` in `dataplane/edge/`. Input is a byte that says
-//! how many bytes a capture has cut off, and a packet; real ones are written to the folder that
-//! `CALUMMA_SEEDS` names.
+//! Run with `cargo +nightly fuzz run fuzz-edge-packet` in `dataplane/edge/`. Input is a byte that
+//! says how many bytes a capture has cut off, and a packet; real ones are written to the folder
+//! that `CALUMMA_SEEDS` names.
 #![no_main]
 
 #[path = "../../tests/packets/captured.rs"]
