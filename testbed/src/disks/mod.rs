@@ -145,6 +145,9 @@ struct Run {
     deaths: u64,
 }
 
+/// By epoch its reports: whether each is complete, and how many packets it says its flow lost.
+type Found = BTreeMap<u64, Vec<(bool, Option<u64>)>>;
+
 /// An archive by the run's clock.
 struct Timed {
     of: Archive<FaultyDisk>,
@@ -319,11 +322,11 @@ impl Run {
         Ok(())
     }
 
-    /// By epoch its reports: whether each is complete, and what it says to be lost.
-    fn found(&self) -> Result<BTreeMap<u64, Vec<(bool, Option<u64>)>>> {
+    /// What is there.
+    fn found(&self) -> Result<Found> {
         // Whoever reads is not failed by the disk.
         let (disk, dir) = (self.disk.copy(), Path::new("/archive"));
-        let mut found: BTreeMap<u64, Vec<(bool, Option<u64>)>> = BTreeMap::new();
+        let mut found = Found::new();
         let journal = journaled_on(&disk, dir, &SYSTEMS)?;
         let whole = |table: &str| -> Result<Vec<RecordBatch>> {
             let mut rows = Vec::new();
@@ -357,7 +360,7 @@ impl Run {
         }
         for report in &journal.reports {
             let report = report.as_type::<EpochReport>().context("another system's report")?;
-            let lost = report.loss.first().map(|loss| loss.lost.into());
+            let lost = report.loss.first().map(|loss| loss.lost);
             found.entry(report.epoch).or_default().push((report.complete, lost));
         }
         Ok(found)
