@@ -26,7 +26,7 @@ local fields = {
 
 -- What each instruction asks for, by its bit of the bitmap, the highest first: the bytes that it takes,
 -- and its fields with theirs.
-local told = {
+local asked_for = {
     { 4, { { ProtoField.uint32("calumma_int.node", "Node id"), 0, 4 } } },
     { 4, {
         { ProtoField.uint16("calumma_int.ingress_port", "Ingress port"), 0, 2 },
@@ -56,7 +56,7 @@ local all = { reserved, complement }
 for _, field in pairs(fields) do
     table.insert(all, field)
 end
-for _, instruction in ipairs(told) do
+for _, instruction in ipairs(asked_for) do
     for _, field in ipairs(instruction[2]) do
         table.insert(all, field[1])
     end
@@ -71,7 +71,7 @@ local SHIM, HEADER = 4, 12
 
 -- Bytes that an instruction takes, by its bit.
 local function bytes_of(bit)
-    return told[bit + 1] and told[bit + 1][1] or 4
+    return asked_for[bit + 1] and asked_for[bit + 1][1] or 4
 end
 
 local function asks(instructions, bit)
@@ -129,8 +129,8 @@ local function add_hop(tree, tvb, at, instructions, bytes)
         if asks(instructions, bit) then
             if bit == 15 then
                 hop:add(complement, tvb(at, 4))
-            elseif told[bit + 1] then
-                for _, field in ipairs(told[bit + 1][2]) do
+            elseif asked_for[bit + 1] then
+                for _, field in ipairs(asked_for[bit + 1][2]) do
                     hop:add(field[1], tvb(at + field[2], field[3]))
                 end
             else

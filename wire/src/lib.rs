@@ -18,7 +18,8 @@
 //! From then on the node pushes, for each epoch and system, its [`Side`](Message::Side)s and at
 //! last a [`Sealed`](Message::Sealed) frame; the controller sends
 //! [`Reconfigure`](Message::Reconfigure) when a plan is to change, and the node answers
-//! [`Applied`](Message::Applied). A system that the receiver does not run is skipped.
+//! [`Applied`](Message::Applied). What a system reports before its epoch is over comes in a
+//! [`Notice`](Message::Notice). A system that the receiver does not run is skipped.
 //!
 //! ```text
 //!  side frame
