@@ -404,7 +404,8 @@ mod tests {
             assert!(bytes.starts_with(b"one") && bytes.len() <= 6);
             kept[1] += u32::from(bytes.len() > 3);
         }
-        assert!(kept.iter().all(|kept| (20..80).contains(kept)), "{kept:?}");
+        // Of what was not synced any part may be there, or nothing.
+        assert!(kept.iter().all(|kept| (5..=95).contains(kept)), "{kept:?}");
     }
 
     #[test]
