@@ -68,13 +68,11 @@ fn besides() -> Result<Vec<Job>> {
             jobs.push(Job::build(&name, only_built(tests)));
         }
     }
-    // After the linting, which asks for another way to link the fuzzer.
-    jobs.push(Job::build("building the fuzz targets", fuzz::build_quickly()));
     Ok(jobs)
 }
 
-/// Builds the fuzz targets, where that has not been done beside the tests, and runs each for some
-/// seconds.
+/// Builds the fuzz targets and runs each for some seconds. Not beside the end-to-end tests, some of
+/// which hold latencies against captures.
 fn fuzzed(steps: &mut Steps) -> Result<()> {
     if !steps.build("building the fuzz targets", fuzz::build_quickly())? {
         return Ok(());
