@@ -36,13 +36,13 @@ fn a_network_moves_to_tls_and_no_epoch_is_lost() {
     let tls = format!("tls = {{ ca = {ca:?}, certificate = {certificate:?}, key = {key:?} }}");
     let controller = Controller::start_by(&format!("{text}\n{tls}"));
     let secured = Secured { controller, authority: folder };
-    // A switch whose file was forgotten is told nothing, and goes on holding.
+    // A switch whose file was forgotten gets no answer, and goes on holding.
     let mut forgotten = TcpStream::connect(secured.listen()).unwrap();
     forgotten.set_read_timeout(Some(PATIENCE)).unwrap();
     forgotten.write_all(&encoded(&hello("e2"))).unwrap();
-    let mut told = Vec::new();
-    let _ = forgotten.read_to_end(&mut told);
-    assert!(told.len() < 16, "an alert at most: {told:?}");
+    let mut answer = Vec::new();
+    let _ = forgotten.read_to_end(&mut answer);
+    assert!(answer.len() < 16, "an alert at most: {answer:?}");
 
     let before = e1.hash_key();
     let [mut e1, mut e2] = ["e1", "e2"].map(|name| secured.join(name));
