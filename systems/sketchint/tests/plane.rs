@@ -63,6 +63,8 @@ struct Switch {
     entered: BTreeMap<u64, Entered>,
     /// What a switch between edges says of windows, likewise.
     passed: BTreeMap<u64, Passed>,
+    /// How many packets came after their epoch was over, by epoch, where any did.
+    late: BTreeMap<u64, u64>,
     mtu: u16,
     /// For how long packets may have waited when they are found.
     waited_ns: u64,
@@ -85,6 +87,7 @@ impl Switch {
             windows: BTreeMap::new(),
             entered: BTreeMap::new(),
             passed: BTreeMap::new(),
+            late: BTreeMap::new(),
             mtu: 1500,
             waited_ns: 0,
             is_transit: role == Role::Transit,
@@ -96,6 +99,9 @@ impl Switch {
             let due_ns = self.worker.next_due_ns();
             self.worker.advance_to(due_ns.min(now_ns));
             for part in self.merger.poll() {
+                if let Part::Sealed { epoch, late_packets: late @ 1.., .. } = part {
+                    self.late.insert(epoch, late);
+                }
                 let Part::Side { system, epoch, side, record, mixed_plan, .. } = part else {
                     continue;
                 };
@@ -304,6 +310,25 @@ fn stamps_say_how_long_packets_were_between_switches() {
         assert_eq!(window.links, [first, second]);
         assert_eq!((window.arrival_error_ns, window.links_full), (4_000, 0));
         assert_eq!(between.passed[&epoch], Passed { arrival_error_ns: 1_501 });
+    }
+}
+
+#[test]
+fn links_of_packets_that_pass_a_switch_late_are_not_measured() {
+    let times = Instructions::NODE | Instructions::LATENCY | Instructions::INGRESS;
+    let instructions = Instructions::new(times | Instructions::EGRESS).unwrap();
+    for role in [Role::Transit, Role::Edge] {
+        let setup = Setup { instructions, ..setup() };
+        let mut source = Switch::new(Role::Edge, 1, setup, Step::Sources);
+        let mut between = Switch::new(role, 3, setup, Step::Sources);
+        between.waited_ns = 3_001;
+        let mut frames: Vec<Frame> =
+            burst(0).iter().map(|bytes| Frame::with_headroom(256, bytes)).collect();
+        source.pass(Path::Enter, &mut frames, middle(FIRST_EPOCH), STAYS_NS[0]);
+        // Its timestamp bit is nobody's by then, and how far its stamp is off is in no window.
+        between.pass(Path::Transit, &mut frames, middle(FIRST_EPOCH + 1), STAYS_NS[1]);
+        between.advance_to(middle(FIRST_EPOCH + 2 * WINDOW));
+        assert_eq!(between.late, BTreeMap::from([(FIRST_EPOCH, 10)]), "{role:?}");
     }
 }
 

@@ -281,9 +281,11 @@ impl<K: Key> LcoreSystem<K> for OnEdge<K> {
         self.left &= !Self::positions(flows);
         if self.common.setup.instructions.has_times() {
             let slots = &mut self.slots;
-            arrival_errors(flows, |bit, _, error_ns| {
+            arrival_errors(flows, |bit, packets, error_ns| {
                 if let Some(window) = slots.by_bit(bit) {
                     window.group.note_arrivals(error_ns);
+                } else {
+                    slots.late(bit, packets);
                 }
             });
         }
