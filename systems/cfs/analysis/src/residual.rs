@@ -147,7 +147,7 @@ fn uncounted<K: Key>(
         let is_same = other.key == flow.key;
         if is_same {
             flow.packets += other.packets;
-            flow.bytes += other.bytes;
+            flow.bytes = flow.bytes.saturating_add(other.bytes);
             flow.sides = ANY;
         }
         is_same
@@ -178,7 +178,9 @@ fn joined(entries: &[Entry], uncounted: Vec<Entry>) -> Vec<(Entry, KeptIn)> {
             (Some(entry), None) => (Entry { exact: true, ..*entry }, KeptIn::Table),
             (None, Some(flow)) => (flow, KeptIn::Residual),
             (Some(entry), Some(more)) => {
-                let (packets, bytes) = (entry.packets + more.packets, entry.bytes + more.bytes);
+                // Packets are bounded where they come in; bytes may be whatever a node sends.
+                let packets = entry.packets + more.packets;
+                let bytes = entry.bytes.saturating_add(more.bytes);
                 let sides = entry.sides | more.sides;
                 (Entry { packets, bytes, sides, exact: true, ..*entry }, KeptIn::Both)
             }

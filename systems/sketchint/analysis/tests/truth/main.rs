@@ -2,6 +2,7 @@
 //! against what the test itself counted.
 
 mod check;
+mod hostile;
 mod share;
 
 use std::collections::{BTreeMap, BTreeSet};
