@@ -133,7 +133,7 @@ pub(crate) struct Lane {
     /// Wakes the lane when one of both changes.
     changed: Notify,
     /// How often its collector has begun anew, and the first epoch that it still collects.
-    collecting: (AtomicU64, AtomicU64),
+    collecting: Mutex<(u64, u64)>,
     /// The first epoch that has not been reported; all bits set once the lane has ended.
     unreported: AtomicU64,
     /// Epochs that were reported and are not in the archive yet, each with the next one to be
@@ -237,15 +237,12 @@ impl Lane {
     /// How often its collector has begun anew, and the first epoch that it still collects: what is
     /// before is late. Behind the collector by what it is about to do.
     pub(crate) fn collecting(&self) -> (u64, u64) {
-        let (begun, open_from) = &self.collecting;
-        // Not at one moment: while it begins anew, a frame may still be judged as before.
-        (begun.load(Ordering::Acquire), open_from.load(Ordering::Acquire))
+        *lock(&self.collecting)
     }
 
     /// Notes the same.
     pub(crate) fn set_collecting(&self, begun: u64, open_from: u64) {
-        self.collecting.1.store(open_from, Ordering::Release);
-        self.collecting.0.store(begun, Ordering::Release);
+        *lock(&self.collecting) = (begun, open_from);
     }
 
     /// The first epoch that has not been reported.
