@@ -135,6 +135,14 @@ impl Reported {
     }
 }
 
+/// Checks that these systems are among those that are known.
+///
+/// # Errors
+/// When one is not.
+pub fn check(systems: Systems, wanted: &[String]) -> Result<()> {
+    wanted.iter().try_for_each(|name| find(systems, name).map(drop)).context("systems")
+}
+
 /// Those of the systems that have a P4 program, as Tofinos run them.
 pub fn on_tofinos(systems: Systems) -> Vec<&'static dyn calumma_switchd::system::System> {
     systems.iter().filter_map(|system| system.on_tofino()).collect()

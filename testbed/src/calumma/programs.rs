@@ -194,6 +194,11 @@ impl Controller {
         self.0.check_running()
     }
 
+    /// Its process.
+    pub(crate) fn process(&self) -> &Process {
+        &self.0
+    }
+
     /// Lets its process stand still for some time, in a moment.
     pub(crate) fn freeze(&self, moment: Duration, time: Duration) {
         self.0.freeze(moment, time);
@@ -307,6 +312,11 @@ impl Switch {
     pub(crate) fn reload(&self, place: Place<'_>, wire: &Wire<'_>) -> Result<()> {
         Self::configure(place, wire)?;
         self.process.signal(Signal::SIGHUP)
+    }
+
+    /// Its process.
+    pub(crate) fn process(&self) -> &Process {
+        &self.process
     }
 
     /// Lets its process stand still for some time, in a moment.

@@ -146,6 +146,11 @@ impl Tofino {
         Ok(Self { name, control, model })
     }
 
+    /// The process of its control plane.
+    pub(crate) fn control(&self) -> &Process {
+        &self.control
+    }
+
     /// Lets its control plane stand still for some time, in a moment.
     pub(crate) fn freeze_control(&self, moment: Duration, time: Duration) {
         self.control.freeze(moment, time);

@@ -25,6 +25,7 @@ mod switch;
 mod systems;
 mod transit;
 mod unlogged;
+mod usage;
 mod wires;
 mod witness;
 
@@ -50,11 +51,14 @@ use self::slow::SlowLinks;
 use self::switch::{Programs, Running};
 use self::systems::{OfSystems, Read};
 use self::transit::Transit;
+use self::usage::Usages;
 use self::witness::Witness;
 use crate::calumma::{Controller, LOOPBACK, Place, Reports};
 use crate::fabric::wiring::Wiring;
 use crate::fabric::{Namespace, Run, faults, interrupt};
-use crate::scenario::{EdgeForwarding, LiveCarrier, Network, Program, Scenario, SystemSummary};
+use crate::scenario::{
+    EdgeForwarding, LiveCarrier, Network, Program, Scenario, SystemSummary, Usage,
+};
 use crate::simulate::{Entered, Outcome};
 use crate::system::{self, SYSTEMS, System, Systems};
 use crate::topology::{LinkQuality, Routes, Topology};
@@ -140,6 +144,8 @@ pub struct Live {
     before: unlogged::Before,
     /// What the log may not know, as found at the end.
     doubts: Vec<String>,
+    /// What programs hold of memory and descriptors.
+    usages: Usages,
     /// Epochs that were reported complete, where they have to be in the controller's archive.
     archived: Option<BTreeSet<u64>>,
     /// Packets that each transit has received, likewise.
@@ -164,10 +170,10 @@ impl Live {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn start_with(systems: Systems, scenario: &Scenario, testbed: &Path) -> Result<Self> {
-        known(systems, &scenario.systems)?;
+        system::check(systems, &scenario.systems)?;
         let topology = scenario.topology()?;
         let clock = scenario.live_clock()?;
-        check_links(&topology, clock)?;
+        slow::check_all(&topology, clock)?;
         let modelled = (0..topology.switches()).any(|at| topology.is_tofino(at));
         let plain = topology.transits().next().is_none() && !modelled;
         ensure!(
@@ -244,6 +250,7 @@ impl Live {
             before: unlogged::Before::now()?,
             restarted: BTreeSet::new(),
             doubts: Vec::new(),
+            usages: Usages::default(),
             archived: scenario.archive.then(BTreeSet::new),
             transited: BTreeMap::new(),
             compared: None,
@@ -469,7 +476,7 @@ impl Network for Live {
     }
 
     fn set_links(&mut self, topology: &Topology) -> Result<()> {
-        check_links(topology, self.clock)?;
+        slow::check_all(topology, self.clock)?;
         self.topology = topology.clone();
         self.routes = Routes::new(topology);
         self.flows.reroute(&self.routes);
@@ -495,7 +502,7 @@ impl Network for Live {
     }
 
     fn set_systems(&mut self, systems: &[String]) -> Result<()> {
-        known(self.systems, systems)?;
+        system::check(self.systems, systems)?;
         self.sections.insert("systems".to_owned(), systems.to_vec().into());
         if let Some((controller, _)) = &self.controller {
             controller.reload(
@@ -548,6 +555,7 @@ impl Network for Live {
         self.of_systems.numbers.insert(epoch, number);
         self.passed += 1;
         self.check_running()?;
+        self.look_at_usage()?;
         self.outcomes()
     }
 
@@ -571,26 +579,15 @@ impl Network for Live {
     fn doubts(&self) -> &[String] {
         &self.doubts
     }
+
+    fn usage(&self) -> &[Usage] {
+        &self.usages.found
+    }
 }
 
 /// Where the controller answers requests.
 fn http_address() -> String {
     format!("{LOOPBACK}:{HTTP_PORT}")
-}
-
-/// Checks that these systems can run.
-fn known(systems: Systems, wanted: &[String]) -> Result<()> {
-    wanted.iter().try_for_each(|name| system::find(systems, name).map(drop)).context("systems")
-}
-
-/// What slow links can't do is refused.
-fn check_links(topology: &Topology, clock: EpochClock) -> Result<()> {
-    let mut links = topology.links().iter().map(|link| &link.quality);
-    ensure!(
-        links.clone().all(|quality| quality.snat == 0.0),
-        "snat: routers of a live fabric translate destinations alone"
-    );
-    links.try_for_each(|quality| slow::check(quality, clock))
 }
 
 /// The system's time in nanoseconds since the Unix epoch.

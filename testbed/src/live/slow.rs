@@ -35,7 +35,7 @@ use super::unix_ns;
 use crate::fabric::Namespace;
 use crate::fabric::faults::{SLOW_GROUP, is_slow};
 use crate::queue::Queue;
-use crate::topology::LinkQuality;
+use crate::topology::{LinkQuality, Topology};
 use crate::workload::Draw;
 
 /// Longest that nothing is looked after.
@@ -58,6 +58,16 @@ pub(super) fn check(quality: &LinkQuality, clock: EpochClock) -> Result<()> {
          {most_us:.0} us, a quarter of an epoch, in a live fabric"
     );
     Ok(())
+}
+
+/// Checks the same of all links, and that none does what no router of the kernel can.
+pub(super) fn check_all(topology: &Topology, clock: EpochClock) -> Result<()> {
+    let mut links = topology.links().iter().map(|link| &link.quality);
+    ensure!(
+        links.clone().all(|quality| quality.snat == 0.0),
+        "snat: routers of a live fabric translate destinations alone"
+    );
+    links.try_for_each(|quality| check(quality, clock))
 }
 
 /// What slow links into each router do, by interface.

@@ -10,6 +10,7 @@ use calumma_wire::Role;
 
 use super::forwarding;
 use crate::calumma::{Device, Hardware, HardwarePort, Place, Switch, Tofino, Wire, p4};
+use crate::fabric::Process;
 use crate::fabric::wiring::{Wiring, devices, port_names};
 use crate::topology::{EdgeKind, Topology};
 
@@ -98,6 +99,14 @@ impl Running {
                 };
                 Tofino::start(place, &hardware).map(Self::Tofino)
             }
+        }
+    }
+
+    /// Its process; of a Tofino, its control plane's.
+    pub(super) fn process(&self) -> &Process {
+        match self {
+            Self::Software(switch) => switch.process(),
+            Self::Tofino(switch) => switch.control(),
         }
     }
 

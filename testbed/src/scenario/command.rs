@@ -305,6 +305,9 @@ fn tell(name: &str, scenario: &Scenario, played: &[Played]) -> bool {
         for (epoch, wrong) in played.contradictions() {
             println!("       seed {}: the report on epoch {epoch} is WRONG: {wrong}", played.seed);
         }
+        for growth in played.growths() {
+            println!("       seed {}: grows: {growth}", played.seed);
+        }
         for doubt in &played.doubts {
             println!("       seed {}: beside the truth: {doubt}", played.seed);
         }

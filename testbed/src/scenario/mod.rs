@@ -11,6 +11,7 @@ mod page;
 mod play;
 mod simulated;
 mod summary;
+mod usage;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -30,6 +31,7 @@ pub use self::expect::{Expectation, Verdict};
 pub use self::play::{Network, Played, play_in};
 pub use self::simulated::{play, play_with};
 pub use self::summary::{EpochSummary, SystemSummary};
+pub use self::usage::{Held, Usage};
 
 use crate::calumma::{CLOCK_GUARD_US, FLIGHT_GUARD_US};
 use crate::simulate::{Detail, Setup, SwitchQuality, Systems};

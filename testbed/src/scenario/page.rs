@@ -1,6 +1,6 @@
 //! A page with pictures of a scenario that was played: what was reported beside what happened.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use anyhow::Result;
@@ -8,7 +8,7 @@ use calumma_controller::report::NetworkState;
 use calumma_figures::{Axis, Chart, Drawn, Section, Series, Words, add};
 use calumma_sketch::WideKey;
 
-use super::{EpochSummary, Played, Scenario};
+use super::{EpochSummary, Held, Played, Scenario, Usage};
 use crate::accuracy::Accuracy;
 use crate::simulate::Outcome;
 
@@ -124,6 +124,13 @@ pub(super) fn write(
         ("4-attention", "Attention", "It follows the network.", attention),
         ("5-accuracy", "Accuracy of the tasks", "Errors are small.", errors(accuracies)),
         ("6-cost", "Time and bandwidth", "A plan within 30 ms.", cost),
+        (
+            "7-programs",
+            "Programs",
+            "None holds more and more memory or descriptors.",
+            programs(played),
+        ),
+        ("8-counters", "Counters", "Every packet is accounted for.", counters(played)),
     ] {
         add(&words, &Section { name, title, claim, drawn: &drawn }, folder)?;
     }
@@ -146,6 +153,56 @@ fn verdicts(played: &Played) -> Drawn {
         drawn = drawn.measured(format!("WRONG: the report on epoch {epoch}: {wrong}."));
     }
     drawn
+}
+
+/// What programs held, a line for each.
+fn programs(played: &Played) -> Drawn {
+    if played.usage.is_empty() {
+        return Drawn::default().measured("None ran: the network was simulated.");
+    }
+    let mut by_name: BTreeMap<&str, Vec<&Usage>> = BTreeMap::new();
+    played.usage.iter().for_each(|of| by_name.entry(&of.program).or_default().push(of));
+    let chart = |title: &str, label: &str, value: fn(&Held) -> f64| {
+        let chart = Chart::new(title, Axis::linear("minutes"), Axis::linear(label));
+        by_name.iter().fold(chart, |chart, (name, processes)| {
+            let held = processes.iter().flat_map(|of| &of.held);
+            let points = held.map(|held| (held.seconds / 60.0, value(held))).collect();
+            chart.with(Series::ours(*name, points))
+        })
+    };
+    let charts = vec![
+        chart("(a) memory", "MiB", |held| held.memory_kib as f64 / 1024.0),
+        chart("(b) descriptors", "open", |held| held.descriptors as f64),
+    ];
+    let mut drawn = Drawn::new(charts);
+    for (name, processes) in &by_name {
+        let held = || processes.iter().flat_map(|of| &of.held);
+        let memory = held().map(|held| held.memory_kib).max().unwrap_or_default();
+        let descriptors = held().map(|held| held.descriptors).max().unwrap_or_default();
+        let most = format!("{name}: at most {memory} KiB and {descriptors} descriptors");
+        let longest = processes.iter().max_by(|a, b| a.seconds().total_cmp(&b.seconds()));
+        let judged = longest.and_then(|of| Some((of.seconds() / 60.0, of.quarters()?)));
+        let judged = judged.map_or("none ran long enough to be judged".to_owned(), |judged| {
+            let (minutes, [[memory, descriptors], [later_memory, later_descriptors]]) = judged;
+            format!(
+                "in {minutes:.0} minutes from {memory:.0} KiB and {descriptors:.0} in the second \
+                 quarter to {later_memory:.0} KiB and {later_descriptors:.0} in the last"
+            )
+        });
+        let of = processes.len();
+        drawn = drawn.measured(format!("{most}, in {of} processes; {judged}."));
+    }
+    played.growths().fold(drawn, |drawn, growth| drawn.measured(format!("GROWS: {growth}.")))
+}
+
+/// What was counted and is not accounted for.
+fn counters(played: &Played) -> Drawn {
+    if played.doubts.is_empty() {
+        let all = "Hosts', routers' and switches' counters agree with the log of what was lost.";
+        return Drawn::default().measured(all);
+    }
+    let doubts = played.doubts.iter();
+    doubts.fold(Drawn::default(), |drawn, doubt| drawn.measured(format!("Beside it: {doubt}.")))
 }
 
 fn errors(accuracies: &[(u64, Accuracy)]) -> Drawn {

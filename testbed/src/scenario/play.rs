@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use serde::Serialize;
 
-use super::{EpochSummary, Expectation, Program, Scenario, SystemSummary, Verdict, change};
+use super::{EpochSummary, Expectation, Program, Scenario, SystemSummary, Usage, Verdict, change};
 use crate::simulate::{Outcome, SwitchQuality};
 use crate::topology::Topology;
 use crate::workload::Traffic;
@@ -23,12 +23,21 @@ pub struct Played {
     pub systems: Vec<SystemSummary>,
     /// What happened besides, so that the truth may not be all of it; nothing in a simulation.
     pub doubts: Vec<String>,
+    /// What programs held meanwhile; nothing in a simulation.
+    pub usage: Vec<Usage>,
 }
 
 impl Played {
-    /// Whether every expectation held and no report was wrong.
+    /// Whether every expectation held, no report was wrong, and no program grew and grew.
     pub fn holds(&self) -> bool {
-        self.verdicts.iter().all(|verdict| verdict.holds) && self.contradictions().next().is_none()
+        self.verdicts.iter().all(|verdict| verdict.holds)
+            && self.contradictions().next().is_none()
+            && self.growths().next().is_none()
+    }
+
+    /// Programs whose memory or descriptors have grown beyond their bound, in words.
+    pub fn growths(&self) -> impl Iterator<Item = String> {
+        self.usage.iter().filter_map(Usage::growth)
     }
 
     /// Reports that claim to be certain and are not: the epoch, and what is wrong.
@@ -133,6 +142,11 @@ pub trait Network {
     fn doubts(&self) -> &[String] {
         &[]
     }
+
+    /// What its programs have held so far, where there are any.
+    fn usage(&self) -> &[Usage] {
+        &[]
+    }
 }
 
 /// Plays a scenario in `network`, which is the scenario's before anything has changed.
@@ -172,6 +186,6 @@ pub fn play_in(
     let systems = network.of_systems().to_vec();
     let judge = |expected: &Expectation| expected.judge(&epochs, &systems);
     let verdicts = scenario.expect.iter().map(judge).collect();
-    let doubts = network.doubts().to_vec();
-    Ok(Played { seed: scenario.seed, verdicts, epochs, systems, doubts })
+    let (doubts, usage) = (network.doubts().to_vec(), network.usage().to_vec());
+    Ok(Played { seed: scenario.seed, verdicts, epochs, systems, doubts, usage })
 }
