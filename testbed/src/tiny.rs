@@ -20,7 +20,7 @@ use calumma_sketch::{HashKey, Level};
 use clap::ValueEnum;
 
 use crate::simulate::{
-    ControlQuality, Detail, EpochTruth, Judgement, Outcome, Setup, Simulation, SwitchClock,
+    ControlQuality, Detail, EpochTruth, Judgement, Kept, Outcome, Setup, Simulation, SwitchClock,
     Systems, Treatment,
 };
 use crate::topology::{LinkQuality, Topology};
@@ -60,11 +60,13 @@ pub enum Trouble {
     BothEnds,
     /// Connections to the controller are slow, stand still and break.
     Control,
+    /// The controller keeps an archive on a disk that fails and loses power, and is killed.
+    Disk,
 }
 
 impl Trouble {
     /// All there are.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Loss,
         Self::Jitter,
         Self::Copies,
@@ -77,6 +79,7 @@ impl Trouble {
         Self::Clocks,
         Self::BothEnds,
         Self::Control,
+        Self::Disk,
     ];
 
     /// Those that no report may be wrong about, in whatever company.
@@ -89,6 +92,19 @@ impl Trouble {
         Self::Clocks,
         Self::Translation,
         Self::Control,
+    ];
+
+    /// The same with disks, which take more time than all the rest.
+    pub const WITH_DISKS: [Self; 9] = [
+        Self::Loss,
+        Self::Jitter,
+        Self::Copies,
+        Self::Strangers,
+        Self::Sparse,
+        Self::Clocks,
+        Self::Translation,
+        Self::Control,
+        Self::Disk,
     ];
 }
 
@@ -144,6 +160,12 @@ pub struct Sum {
     pub ghosts: u64,
     /// Connections to the controller that broke.
     pub broken: u64,
+    /// Epochs that archives on faulty disks acknowledged.
+    pub archived: u64,
+    /// Times that a controller with such an archive was killed, or its power went.
+    pub ends: u64,
+    /// Operations of disks that failed.
+    pub failures: u64,
     /// The last epoch of a network that is incomplete.
     pub last_incomplete: Option<u64>,
     /// What reports claim and is not so: seed, epoch, and words.
@@ -169,6 +191,9 @@ impl Sum {
         self.hidden += other.hidden;
         self.ghosts += other.ghosts;
         self.broken += other.broken;
+        self.archived += other.archived;
+        self.ends += other.ends;
+        self.failures += other.failures;
         self.last_incomplete = self.last_incomplete.max(other.last_incomplete);
         self.wrong.extend(other.wrong);
         for (cause, epochs) in other.incomplete {
@@ -192,6 +217,12 @@ impl fmt::Display for Sum {
         let treated = self.treated.iter().map(|(what, packets)| format!("{packets} {what}"));
         writeln!(f, "packets: {}", treated.collect::<Vec<_>>().join(", "))?;
         writeln!(f, "{} connections to controllers broke", self.broken)?;
+        let Self { archived, ends, failures, .. } = self;
+        writeln!(
+            f,
+            "{archived} epochs archived; {ends} controllers killed or without power, {failures} \
+             failures of disks"
+        )?;
         for (cause, epochs) in &self.incomplete {
             writeln!(f, "incomplete in {epochs} epochs: {cause}")?;
         }
@@ -323,10 +354,13 @@ impl Tiny {
         let mut simulation = Simulation::new(setup, topology, clocks)?;
         simulation.set_traffic(self.traffic.clone())?;
         simulation.set_control(self.control, self.seed);
+        if self.troubles.contains(&Trouble::Disk) {
+            simulation.set_archive(self.seed)?;
+        }
         let mut outcomes = Vec::new();
         for epoch in 0..self.epochs + self.epochs_after() {
             if epoch == self.calm_from.min(self.epochs) {
-                simulation.set_control(ControlQuality::default(), 0);
+                simulation.heal()?;
             }
             outcomes.extend(simulation.run_epoch()?);
         }
@@ -340,6 +374,13 @@ impl Tiny {
         }
         let broken = simulation.broken_connections();
         let mut sum = Sum { networks: 1, broken, ..Sum::default() };
+        match simulation.end_archive() {
+            Ok(kept) => {
+                let Kept { acknowledged, ends, failures } = kept.unwrap_or_default();
+                (sum.archived, sum.ends, sum.failures) = (acknowledged, ends, failures);
+            }
+            Err(wrong) => sum.wrong.push((self.seed, self.epochs, format!("{wrong:#}"))),
+        }
         let judge =
             |outcome: &Outcome| (outcome.report.epoch, outcome.truth.judge(&outcome.report));
         let mut judged: BTreeMap<u64, Judgement> = outcomes.iter().map(judge).collect();

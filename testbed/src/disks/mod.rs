@@ -6,29 +6,26 @@
 //! --runs 1` plays it again.
 
 pub mod disk;
+pub mod found;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
-use arrow_array::RecordBatch;
-use arrow_array::cast::AsArray;
-use arrow_array::types::UInt64Type;
+use anyhow::{Context, Result, anyhow, ensure};
 use calumma_analysis::{Published, System};
-use calumma_archive::{Archive, ArchiveSection, Disk, files_on, journaled_on};
-use calumma_chamelemon_analysis::{ChameleMon, NAME};
+use calumma_archive::{Archive, ArchiveSection};
+use calumma_chamelemon_analysis::ChameleMon;
 use calumma_controller::output::{Sink, keep};
 use calumma_controller::report::EpochReport;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use self::disk::{Faults, FaultyDisk};
+use self::found::{OfEpoch, check, found};
 
 /// Runs that a thread plays at a time.
 const PIECE: u64 = 20;
@@ -46,7 +43,7 @@ const LENGTH: Duration = Duration::from_secs(1);
 /// Noon of 31 January 2026, in seconds.
 const BEGIN_S: u64 = 1_769_860_800;
 
-static SYSTEMS: [&dyn System; 1] = [&ChameleMon];
+pub(crate) static SYSTEMS: [&dyn System; 1] = [&ChameleMon];
 
 /// What became of many runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -145,13 +142,10 @@ struct Run {
     deaths: u64,
 }
 
-/// By epoch its reports: whether each is complete, and how many packets it says its flow lost.
-type Found = BTreeMap<u64, Vec<(bool, Option<u64>)>>;
-
 /// An archive by the run's clock.
-struct Timed {
-    of: Archive<FaultyDisk>,
-    now: Instant,
+pub(crate) struct Timed {
+    pub(crate) of: Archive<FaultyDisk>,
+    pub(crate) now: Instant,
 }
 
 impl Sink for Timed {
@@ -302,72 +296,13 @@ impl Run {
 
     /// Holds what is there against what was acknowledged.
     fn check(&self) -> Result<()> {
-        let found = self.found()?;
-        for epoch in 0..self.next {
-            let rows = found.get(&epoch).cloned().unwrap_or_default();
-            let complete = rows.iter().filter(|(complete, _)| *complete).count();
-            let wanted = self.complete.get(&epoch).copied().unwrap_or_default();
-            ensure!(!rows.is_empty(), "epoch {epoch} was acknowledged and is not there");
-            ensure!(complete > 0 || !wanted, "a complete report of epoch {epoch} is not there");
-        }
-        for (epoch, rows) in found {
-            for complete in [false, true] {
-                let times = rows.iter().filter(|row| row.0 == complete).count();
-                ensure!(times <= 1, "epoch {epoch} is there {times} times, complete: {complete}");
-            }
-            for (_, packets) in rows {
-                ensure!(packets == Some(lost(epoch)), "epoch {epoch}: {packets:?} lost");
-            }
+        let found = found(&self.disk, &self.section.dir)?;
+        let is_complete = |epoch: &u64| self.complete.get(epoch).copied().unwrap_or_default();
+        check(&found, (0..self.next).map(|epoch| (epoch, is_complete(&epoch))))?;
+        for (epoch, OfEpoch { complete, lost: packets }) in found {
+            let wanted = vec![lost(epoch); complete.len()];
+            ensure!(packets == wanted, "epoch {epoch}: {packets:?} lost, of {wanted:?}");
         }
         Ok(())
     }
-
-    /// What is there.
-    fn found(&self) -> Result<Found> {
-        // Whoever reads is not failed by the disk.
-        let (disk, dir) = (self.disk.copy(), Path::new("/archive"));
-        let mut found = Found::new();
-        let journal = journaled_on(&disk, dir, &SYSTEMS)?;
-        let whole = |table: &str| -> Result<Vec<RecordBatch>> {
-            let mut rows = Vec::new();
-            for (name, path) in files_on(&disk, dir, table)? {
-                if !journal.is_in(NAME, &name) {
-                    let file = disk.open(&path)?;
-                    let reader = ParquetRecordBatchReaderBuilder::try_new(file)?.build()?;
-                    for batch in reader {
-                        rows.push(batch?);
-                    }
-                }
-            }
-            Ok(rows)
-        };
-        let mut losses: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-        for batch in whole("losses")? {
-            let (epochs, lost) = (numbers(&batch, "epoch")?, numbers(&batch, "lost")?);
-            for (epoch, lost) in epochs.into_iter().zip(lost) {
-                losses.entry(epoch).or_default().push(lost);
-            }
-        }
-        for batch in whole("epochs")? {
-            let complete = batch.column_by_name("complete").context("complete")?.as_boolean();
-            for (epoch, complete) in numbers(&batch, "epoch")?.into_iter().zip(complete) {
-                let lost = losses.get_mut(&epoch).and_then(Vec::pop);
-                found.entry(epoch).or_default().push((complete.unwrap_or_default(), lost));
-            }
-        }
-        if let Some((epoch, rest)) = losses.iter().find(|(_, rest)| !rest.is_empty()) {
-            bail!("epoch {epoch}: {} losses more than reports", rest.len());
-        }
-        for report in &journal.reports {
-            let report = report.as_type::<EpochReport>().context("another system's report")?;
-            let lost = report.loss.first().map(|loss| loss.lost);
-            found.entry(report.epoch).or_default().push((report.complete, lost));
-        }
-        Ok(found)
-    }
-}
-
-fn numbers(batch: &RecordBatch, name: &str) -> Result<Vec<u64>> {
-    let column = batch.column_by_name(name).context("no such column")?;
-    Ok(column.as_primitive::<UInt64Type>().values().to_vec())
 }

@@ -119,6 +119,8 @@ pub(super) struct Controller {
     /// What the live one keeps on its disk: copies share it.
     keys: HashKeys,
     paths: Paths,
+    /// The first epoch that the archive has not kept, where there is one.
+    acknowledged: Option<u64>,
     /// What was published before its epoch was over, and when.
     pub(super) notices: Vec<(u64, Published)>,
 }
@@ -140,6 +142,7 @@ impl Controller {
             plan: Plan::new(setup.attention),
             keys: keys.clone(),
             paths: Paths::new(setup.clock, setup.probes, edges),
+            acknowledged: None,
             notices: Vec::new(),
             setup: setup.clone(),
             topology: topology.clone(),
@@ -386,6 +389,9 @@ impl Controller {
         for (at, peer) in self.peers.iter_mut().enumerate() {
             let runs = |lane: &&Lane| lane.version_of(peer.node.role, &peer.offers).is_some();
             let unreported = self.lanes.iter().filter(runs).map(|lane| lane.unreported).min();
+            // What is archived outlives this controller, and nothing else does.
+            let kept = |unreported: u64| unreported.min(self.acknowledged.unwrap_or(u64::MAX));
+            let unreported = unreported.map(kept);
             if let Some(unreported) = unreported.filter(|&epoch| epoch > peer.unreported) {
                 peer.unreported = unreported;
                 let reported = Message::Reported { epoch: unreported - 1 };
@@ -400,6 +406,16 @@ impl Controller {
             }
         }
         Ok(work)
+    }
+
+    /// From now on nodes hold what they have sent until it is archived.
+    pub(super) fn keep_archive(&mut self) {
+        self.acknowledged.get_or_insert(0);
+    }
+
+    /// Every epoch before `next` that was reported is in the archive.
+    pub(super) fn acknowledge(&mut self, next: u64) {
+        self.acknowledged = self.acknowledged.max(Some(next));
     }
 
     /// The first epoch that one of the systems has not reported; all bits set where none runs.

@@ -10,6 +10,7 @@
 //! runs of packets back to back ([`Detail::Runs`]), which leave the same sketches as those packets
 //! and make a hundred thousand flows an epoch affordable.
 
+mod archived;
 mod clock;
 mod control;
 mod controller;
@@ -44,6 +45,7 @@ use calumma_sketch::HashKey;
 
 use crate::workload::Traffic;
 
+pub use self::archived::Kept;
 pub use self::clock::SwitchClock;
 pub use self::control::ControlQuality;
 pub use self::judge::{Judgement, Wrong};

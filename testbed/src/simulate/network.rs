@@ -8,6 +8,7 @@ use calumma_edge::packet;
 use calumma_plane::Counters;
 use calumma_sketch::HashKey;
 
+use super::archived::Archived;
 use super::control::Wires;
 use super::controller::{self, Controller, Outgoing, Reported, Work};
 use super::node::{Node, expected, identity};
@@ -82,6 +83,8 @@ pub struct Simulation {
     reachable: Vec<bool>,
     last_connection: u64,
     pub(super) controller: Option<Controller>,
+    /// Where reports go that the controller keeps.
+    pub(super) archived: Option<Box<Archived>>,
     /// The hash keys, which a controller keeps for the one that comes after it.
     keys: HashKeys,
     pub(super) queue: Queue<Event>,
@@ -135,6 +138,7 @@ impl Simulation {
                 &keys,
                 BEGIN_NS,
             )?),
+            archived: None,
             keys,
             queue: Queue::new(),
             deadline_ns: u64::MAX,
@@ -367,6 +371,7 @@ impl Simulation {
         self.send_epoch(epoch)?;
         self.passed += 1;
         self.advance_to(self.now_ns())?;
+        self.look_after_archive()?;
         Ok(std::mem::take(&mut self.outcomes))
     }
 
@@ -524,6 +529,14 @@ impl Simulation {
         let Some(controller) = &mut self.controller else { return Ok(()) };
         let Work { reports, others, messages } = controller.work(now_ns)?;
         let (unreported, deadline_ns) = (controller.unreported(), controller.next_deadline());
+        if let Some(archived) = &mut self.archived {
+            let acknowledged = archived.keep(&reports, now_ns)?;
+            acknowledged.into_iter().for_each(|next| controller.acknowledge(next));
+            if archived.is_dead() {
+                // Nodes do not notice at once.
+                self.controller = None;
+            }
+        }
         for (next, published) in others {
             let epoch = published.report.head().epoch;
             if let Some(at) = self.is_news(published.report.system(), epoch, next) {
