@@ -4,6 +4,8 @@
 //! discarded.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use calumma_chamelemon::frames::SessionPlan;
 use calumma_chamelemon::lcores::{LcoreGroups, Part};
@@ -125,6 +127,36 @@ struct Accounts {
     discarded: Discarded,
 }
 
+impl Accounts {
+    /// Receives what lcores have finished.
+    fn receive(&mut self, collector: &mut LcoreGroups) {
+        for part in collector.poll() {
+            match part {
+                Part::Ingress { record, .. } => {
+                    self.told[0] += record.packets;
+                    collector.recycle(record);
+                }
+                Part::Egress { record, .. } => {
+                    self.told[1] += record.packets;
+                    collector.recycle(record);
+                }
+                Part::Sealed { .. } => {}
+            }
+        }
+    }
+
+    /// With what was discarded, and what lcores have recorded.
+    fn finish(mut self, mut collector: LcoreGroups, workers: &[Worker]) -> Self {
+        collector.finish();
+        self.discarded = collector.discarded();
+        for Worker { counters, .. } in workers {
+            self.recorded[0] += counters.ingress_recorded;
+            self.recorded[1] += counters.egress_recorded;
+        }
+        self
+    }
+}
+
 /// Lets a packet enter and leave at each lcore every millisecond for ten epochs, while some stand
 /// still: an lcore by its number, or the thread beside them by the number after the last, from a
 /// millisecond on, for some milliseconds.
@@ -156,27 +188,9 @@ fn accounts(lcores: usize, stalls: &[(usize, u64, u64)]) -> Accounts {
         if stands(lcores) {
             continue;
         }
-        for part in collector.poll() {
-            match part {
-                Part::Ingress { record, .. } => {
-                    accounts.told[0] += record.packets;
-                    collector.recycle(record);
-                }
-                Part::Egress { record, .. } => {
-                    accounts.told[1] += record.packets;
-                    collector.recycle(record);
-                }
-                Part::Sealed { .. } => {}
-            }
-        }
+        accounts.receive(&mut collector);
     }
-    collector.finish();
-    accounts.discarded = collector.discarded();
-    for Worker { counters, .. } in &workers {
-        accounts.recorded[0] += counters.ingress_recorded;
-        accounts.recorded[1] += counters.egress_recorded;
-    }
-    accounts
+    accounts.finish(collector, &workers)
 }
 
 #[test]
@@ -186,6 +200,51 @@ fn what_one_lcore_recorded_while_another_stood_still_is_counted_as_discarded() {
     assert!(undisturbed.recorded[0] > 800 && undisturbed.recorded == undisturbed.told);
     let disturbed = accounts(2, &[(1, 120, 350)]);
     assert!(disturbed.discarded.ingress > 50 && disturbed.discarded.egress > 50, "{disturbed:?}");
+}
+
+/// Lcores on threads of their own beside the one that receives what they finish, as on a switch:
+/// nothing orders what they do but the mailboxes between them. ThreadSanitizer runs it as well.
+#[test]
+fn threads_hand_over_every_record_once() {
+    const LCORES: usize = 3;
+    const MILLISECONDS: u64 = 1500;
+    let plan = plan();
+    let begin = plan.clock.start_of(FIRST_EPOCH - 1);
+    let (mut collector, workers) = switch(LCORES, &plan);
+    // A time that all read and nobody waits for.
+    let now = AtomicU64::new(0);
+    let mut accounts = Accounts::default();
+    let work = |at: usize, mut worker: Worker| {
+        loop {
+            let millisecond = now.load(Relaxed);
+            for turn in 0..4 {
+                worker.tick(begin + millisecond * 1_000_000 + 2_000 * turn, true);
+            }
+            if millisecond >= MILLISECONDS {
+                return worker;
+            }
+            if millisecond < MILLISECONDS / 2 {
+                let mut burst = [frame(at as u8), frame(9)];
+                worker.ingress(&mut burst);
+                worker.egress(&mut burst);
+            }
+            std::thread::yield_now();
+        }
+    };
+    let workers: Vec<Worker> = std::thread::scope(|scope| {
+        let lcores = workers.into_iter().enumerate();
+        let lcores: Vec<_> =
+            lcores.map(|(at, worker)| scope.spawn(move || work(at, worker))).collect();
+        while now.fetch_add(1, Relaxed) < MILLISECONDS {
+            accounts.receive(&mut collector);
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        lcores.into_iter().map(|lcore| lcore.join().unwrap()).collect()
+    });
+    accounts.receive(&mut collector);
+    let Accounts { recorded, told, discarded } = accounts.finish(collector, &workers);
+    assert!(told[0] > 1000, "{told:?}");
+    assert_eq!(recorded, [told[0] + discarded.ingress, told[1] + discarded.egress]);
 }
 
 proptest! {

@@ -2,6 +2,7 @@
 
 mod common;
 mod dpdk_config;
+mod floods;
 mod interfaces;
 mod operation;
 mod pcap_port;

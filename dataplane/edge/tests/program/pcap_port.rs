@@ -8,7 +8,8 @@ use crate::common::{EAL, Edge, Folder, free_address, status_when, totals};
 
 const SNAP: usize = 2000;
 
-fn pcap(frames: &[Vec<u8>]) -> Vec<u8> {
+/// A capture of these frames.
+pub(crate) fn pcap(frames: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for word in [0xA1B2_C3D4, 2 | 4 << 16, 0, 0, SNAP as u32, 1] {
         bytes.extend_from_slice(&u32::to_le_bytes(word));
