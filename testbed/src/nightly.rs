@@ -13,8 +13,8 @@ use crate::tiny::{self, Trouble};
 const TINY: u64 = 10_000;
 
 /// Plays `seeds` seeds of each simulated scenario, and as many times 10,000 tiny networks, 1,000
-/// whose controllers have faulty disks, and 10,000 archives on such: `folder` has a folder of scenarios for each system. Gives whether
-/// everything held.
+/// whose controllers have faulty disks, and 10,000 archives on such. `folder` has a folder of
+/// scenarios for each system. Gives whether everything held.
 ///
 /// # Errors
 /// When a scenario can't be read or played.

@@ -107,8 +107,8 @@ fn reports_are_whole_again_two_epochs_after_connections_are() {
     assert!(sum.last_incomplete < Some(8 + 5 + 6 + 2), "{sum}");
 }
 
-/// Whatever disks do, and whenever a controller is killed or loses power: what nodes were sent to be
-/// reported is in the archive, once, and as it was reported. No report is wrong besides.
+/// Whatever disks do, and whenever a controller is killed or loses power: what nodes were sent to
+/// be reported is in the archive, once, and as it was reported. No report is wrong besides.
 #[test]
 fn no_acknowledged_epoch_is_lost_where_networks_disks_and_controllers_fail() {
     let networks = if calumma_testenv::are_sweeps_large() { 20_000 } else { 2_000 };

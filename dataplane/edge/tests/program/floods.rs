@@ -59,8 +59,8 @@ impl Drop for Killed {
     }
 }
 
-/// Floods an edge with these frames, over and over, while hosts ping, and prints how many of them it
-/// received a second. Gives what the edge counted.
+/// Floods an edge with these frames, over and over, while hosts ping, and prints how many of them
+/// it received a second. Gives what the edge counted.
 fn flood(name: &str, frames: &[Vec<u8>]) -> BTreeMap<String, u64> {
     let folder = Folder::new(&format!("flood-{name}"));
     let [h1, e1, h2] = ["h1", "e1", "h2"].map(|of| Namespace::new(&format!("flood-{name}"), of));
