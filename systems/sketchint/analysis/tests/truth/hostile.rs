@@ -23,7 +23,7 @@ impl Network {
         let node = Node { name: "e2".to_owned(), role: Role::Edge, id: 2 };
         let mut sink = self.sink(2, packets);
         for (at, byte) in changes {
-            let at = sink.body.len() * usize::from(*at) >> 16;
+            let at = (sink.body.len() * usize::from(*at)) >> 16;
             sink.body[at] = *byte;
         }
         let epoch = self.window * EPOCHS;
