@@ -96,8 +96,9 @@ mod tests {
     fn a_program_that_grows_for_long_is_named_and_one_that_fills_up_at_first_is_not() {
         assert_eq!(program(1000, |_| (9_000, 14)).growth(), None);
         // A history that is full after a while, and peaks now and then.
-        let fills =
-            |second: u64| (9_000 + 40 * second.min(200), 14 + 30 * u64::from(second % 9 == 0));
+        let fills = |second: u64| {
+            (9_000 + 40 * second.min(200), 14 + 30 * u64::from(second.is_multiple_of(9)))
+        };
         assert_eq!(program(1000, fills).growth(), None);
         let leaks = program(1000, |second| (9_000 + 10 * second, 14)).growth().unwrap();
         assert!(leaks.starts_with("e1: ") && leaks.contains("memory"), "{leaks}");
