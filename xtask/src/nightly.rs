@@ -1,5 +1,5 @@
 //! `cargo xtask nightly`: what takes hours. Every scenario under many seeds, large sweeps, the fuzz
-//! targets, and AddressSanitizer.
+//! targets, AddressSanitizer and ThreadSanitizer.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use crate::fuzz::{self, Built, Target};
 use crate::release;
 use crate::runner::as_root;
-use crate::sanitize::Nightly;
+use crate::sanitize::{self, Nightly};
 use crate::shell::{self, cargo};
 use crate::steps::Steps;
 use crate::{checks, machine};
@@ -34,6 +34,7 @@ pub(crate) fn run(seeds: u64, fuzz_seconds: u64, out: &Path) -> Result<ExitCode>
     steps.tests("soaking, and routers of all kinds", soak)?;
 
     checks::sanitized(&mut steps)?;
+    run_threads(&mut steps)?;
     run_targets(&mut steps, fuzz_seconds)?;
 
     if steps.build("building the release", release::build(release::PROGRAMS))? {
@@ -44,6 +45,20 @@ pub(crate) fn run(seeds: u64, fuzz_seconds: u64, out: &Path) -> Result<ExitCode>
         steps.check("playing every scenario", scenarios)?;
     }
     Ok(steps.finish())
+}
+
+fn run_threads(steps: &mut Steps) -> Result<()> {
+    match Nightly::find().filter(|nightly| nightly.has_source()) {
+        Some(nightly) => {
+            let threads = sanitize::threads(nightly)?;
+            steps.tests("testing threads with ThreadSanitizer", threads)
+        }
+        None => {
+            let needs = "it needs `rustup component add rust-src --toolchain nightly`";
+            steps.skip("ThreadSanitizer", needs);
+            Ok(())
+        }
+    }
 }
 
 fn run_targets(steps: &mut Steps, seconds: u64) -> Result<()> {

@@ -1,5 +1,6 @@
-//! What only the nightly toolchain builds: tests under AddressSanitizer.
+//! What only the nightly toolchain builds: tests under AddressSanitizer and ThreadSanitizer.
 
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::Result;
@@ -18,6 +19,14 @@ impl Nightly {
         let there = shell::found("rustup")
             && shell::succeeds(nightly.cargo("sanitize").args(["cargo", "--version"]));
         there.then_some(nightly)
+    }
+
+    /// Whether it has the source of the standard library, which [`threads`] builds.
+    pub(crate) fn has_source(self) -> bool {
+        let sysroot = self.cargo("threads").args(["rustc", "--print", "sysroot"]).output();
+        let sysroot = sysroot.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+        let source = "lib/rustlib/src/rust/library/std";
+        sysroot.is_ok_and(|sysroot| Path::new(sysroot.trim()).join(source).is_dir())
     }
 
     /// `rustup run nightly`, which builds in a folder of the target directory.
@@ -56,5 +65,21 @@ pub(crate) fn dpdk(nightly: Nightly) -> Result<Command> {
         .env("CC", "clang")
         .env("CFLAGS", "-fsanitize=address")
         .env("ASAN_OPTIONS", "detect_leaks=0");
+    Ok(cargo)
+}
+
+/// Tests in which lcores and control thread run beside each other, built to find accesses to memory
+/// that nothing orders. The standard library is built so as well, from its source. DPDK is the
+/// system's, and that it orders what threads do is not seen, so tests in which packets pass by its
+/// rings are left out.
+pub(crate) fn threads(nightly: Nightly) -> Result<Command> {
+    let mut cargo = nightly.cargo("threads");
+    cargo.args(["cargo", "test", "-Zbuild-std", "--target", &host()?]);
+    cargo.args(["--package", "calumma-edge", "--lib", "--test", "packets"]);
+    cargo
+        .env("RUSTFLAGS", "-Zsanitizer=thread")
+        .env("CC", "clang")
+        .env("CFLAGS", "-fsanitize=thread")
+        .env("PROPTEST_CASES", "4");
     Ok(cargo)
 }
