@@ -5,7 +5,10 @@
 //! and it says which plan each is to have. Sending plans in time, again where they came too late or
 //! got no answer, and reading the answers is the controller's (`calumma_controller::steering`).
 
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Debug;
+
+use calumma_sketch::WideKey;
 
 use crate::Flow;
 
@@ -53,6 +56,73 @@ pub struct Noticed {
     pub heavy_hitters: Vec<Flow>,
 }
 
+/// What another system found in the last epochs, as far as plans may name it.
+#[derive(Clone, Debug)]
+pub struct RecentlyNoticed {
+    /// Flows of each kind that are kept of an epoch.
+    most: usize,
+    /// The newest last.
+    epochs: VecDeque<Noticed>,
+}
+
+impl RecentlyNoticed {
+    /// Epochs that are kept.
+    pub const EPOCHS: usize = 20;
+
+    /// Nothing yet; of each epoch at most so many flows of each kind are kept.
+    pub fn new(most: usize) -> Self {
+        Self { most, epochs: VecDeque::new() }
+    }
+
+    /// Adds an epoch.
+    pub fn add(&mut self, noticed: &Noticed) {
+        if self.epochs.len() == Self::EPOCHS {
+            self.epochs.pop_front();
+        }
+        let some = |flows: &[Flow]| flows.iter().take(self.most).copied().collect();
+        self.epochs.push_back(Noticed {
+            epoch: noticed.epoch,
+            victims: some(&noticed.victims),
+            heavy_hitters: some(&noticed.heavy_hitters),
+        });
+    }
+
+    /// Flows that lost packets, those of newer epochs first.
+    pub fn victims(&self) -> impl Iterator<Item = &Flow> {
+        self.epochs.iter().rev().flat_map(|of| &of.victims)
+    }
+
+    /// Heavy hitters, those of newer epochs first.
+    pub fn heavy_hitters(&self) -> impl Iterator<Item = &Flow> {
+        self.epochs.iter().rev().flat_map(|of| &of.heavy_hitters)
+    }
+}
+
+/// The keys of the first `most` of these flows, each once, in order.
+pub fn first_keys<'a>(flows: impl IntoIterator<Item = &'a Flow>, most: usize) -> Vec<WideKey> {
+    let mut keys = BTreeSet::new();
+    for key in flows.into_iter().filter_map(Flow::key) {
+        if keys.len() == most {
+            break;
+        }
+        keys.insert(key);
+    }
+    keys.into_iter().collect()
+}
+
+/// Flows that every switch is to count, whatever their hashes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pins {
+    /// How many there may be.
+    pub most: usize,
+    /// Those that an operator has named.
+    pub wanted: Vec<Flow>,
+    /// All that nodes were sent last, those of the operator first in line for the places.
+    pub sent: Vec<Flow>,
+    /// Nodes that can't pin flows: their programs are older.
+    pub without: Vec<String>,
+}
+
 /// Says which plans nodes are to have. Called often, and by threads that others wait for: it must
 /// be quick.
 pub trait Steer: Debug + Send {
@@ -74,4 +144,17 @@ pub trait Steer: Debug + Send {
 
     /// Takes in what ChameleMon reports of an epoch.
     fn notice(&mut self, _noticed: &Noticed) {}
+
+    /// Pins these flows, and none that were pinned by this before, from a window to come on.
+    ///
+    /// # Errors
+    /// Why they stay as they are.
+    fn pin(&mut self, _flows: &[Flow]) -> Result<(), String> {
+        Err("this system pins no flows".to_owned())
+    }
+
+    /// Flows that are pinned; `None` where the system pins none.
+    fn pins(&self) -> Option<Pins> {
+        None
+    }
 }

@@ -1,11 +1,13 @@
 //! What the HTTP API answers about cooperative flow selection beside whole reports: flows, spreads,
-//! loops and losses by window. `docs/cfs.md` is the operator's page.
+//! loops and losses by window, and which flows are pinned. `docs/cfs.md` is the operator's page.
 
 use std::net::IpAddr;
 
+use axum::Json;
 use axum::extract::{Query, State};
-use axum::response::Response;
-use calumma_analysis::{EpochHead, SystemReport};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use calumma_analysis::{EpochHead, Pins, System, SystemReport};
 use calumma_cfs_analysis::{BlackHole, Cfs, FlowCount, Found, Loop, Loss, PathChange, Spread};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -13,8 +15,9 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::report::Flow;
-use crate::server::http::systems::of_reports;
+use crate::server::http::systems::{lane_of, of_reports};
 use crate::server::http::{Problem, Server, Window};
+use crate::server::hub::lock;
 
 /// Flows of a window, as its report lists them.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
@@ -97,6 +100,35 @@ pub struct LossesInWindow {
     pub black_holes: Vec<BlackHole>,
 }
 
+/// Flows that every switch counts, whatever their hashes.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct PinnedFlows {
+    /// How many there may be: `[cfs] pins`.
+    pub most: u64,
+    /// Those that were asked for here.
+    pub wanted: Vec<Flow>,
+    /// All that switches were sent last, by their keys: those asked for, and those that ChameleMon
+    /// finds. They hold from the next window on that every switch can follow.
+    pub sent: Vec<Flow>,
+    /// Switches that can't pin flows, since their programs are older.
+    pub without: Vec<String>,
+}
+
+impl From<Pins> for PinnedFlows {
+    fn from(pins: Pins) -> Self {
+        let Pins { most, wanted, sent, without } = pins;
+        Self { most: most as u64, wanted, sent, without }
+    }
+}
+
+/// Flows to be pinned.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PinsWanted {
+    /// The flows, those that matter most first; none to pin no flow by this any more.
+    pub flows: Vec<Flow>,
+}
+
 /// Which flows are wanted: those that have all that is given.
 #[derive(Clone, Copy, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -148,6 +180,7 @@ pub(crate) fn router() -> OpenApiRouter<Server> {
         .routes(routes!(superspreaders))
         .routes(routes!(loops))
         .routes(routes!(losses))
+        .routes(routes!(pins, pin))
 }
 
 /// Monitored flows of the latest windows, oldest window first, with a count for every hop
@@ -225,4 +258,44 @@ async fn losses(State(server): State<Server>, Query(window): Query<Window>) -> R
         black_holes: report.findings.black_holes.clone(),
     };
     of_reports(server, &Cfs, window.last, of).await
+}
+
+/// Flows that every switch counts, whatever their hashes
+#[utoipa::path(get, path = "/api/v1/cfs/pins",
+    responses(
+        (status = OK, body = PinnedFlows),
+        (status = NOT_FOUND, description = "The system does not run", body = Problem),
+    ))]
+async fn pins(State(server): State<Server>) -> Response {
+    pinned(&server, None)
+}
+
+/// Has every switch count these flows from a window to come on, and no others that were asked for
+/// here before
+#[utoipa::path(post, path = "/api/v1/cfs/pins", request_body = PinsWanted,
+    responses(
+        (status = OK, body = PinnedFlows),
+        (status = NOT_FOUND, description = "The system does not run", body = Problem),
+        (status = UNPROCESSABLE_ENTITY, description = "They are too many", body = Problem),
+    ))]
+async fn pin(State(server): State<Server>, Json(wanted): Json<PinsWanted>) -> Response {
+    pinned(&server, Some(wanted))
+}
+
+/// Pins what is wanted, if anything, and answers with all that is pinned.
+fn pinned(server: &Server, wanted: Option<PinsWanted>) -> Response {
+    let lane = match lane_of(server, Cfs.name()) {
+        Ok(lane) => lane,
+        Err(response) => return *response,
+    };
+    let answer = || {
+        let mut steering = lane.steering.as_ref().map(lock)?;
+        let pinned = wanted.map_or(Ok(()), |wanted| steering.pin(&wanted.flows));
+        let pins = steering.pins()?;
+        Some(pinned.map(|()| pins))
+    };
+    match answer().unwrap_or_else(|| Err("no flows can be pinned".to_owned())) {
+        Ok(pins) => Json(PinnedFlows::from(pins)).into_response(),
+        Err(error) => (StatusCode::UNPROCESSABLE_ENTITY, Json(Problem { error })).into_response(),
+    }
 }

@@ -7,8 +7,10 @@
 
 use std::collections::BTreeMap;
 
-use calumma_analysis::{Applied, NodeSetup, Noticed, Standing, Steer};
+use calumma_analysis::{Applied, Flow, NodeSetup, Noticed, Pins, Standing, Steer};
 use calumma_wire::{Message, Outcome, SystemId};
+
+use crate::report::EpochReport;
 
 /// How long an answer is waited for before a plan is sent again, in nanoseconds.
 const ANSWER_NS: u64 = 2_000_000_000;
@@ -182,10 +184,34 @@ impl Steering {
         self.steer.notice(noticed);
     }
 
+    /// Pins these flows, and none that were pinned by this before, from a window to come on.
+    ///
+    /// # Errors
+    /// Why they stay as they are.
+    pub fn pin(&mut self, flows: &[Flow]) -> Result<(), String> {
+        self.steer.pin(flows)
+    }
+
+    /// Flows that are pinned; `None` where the system pins none.
+    pub fn pins(&self) -> Option<Pins> {
+        self.steer.pins()
+    }
+
     /// How a node stands.
     pub fn standing(&self, node: usize) -> Option<&Standing> {
         self.nodes.get(&node).map(|of| &of.standing)
     }
+}
+
+/// The flows that ChameleMon reports, those of most packets first.
+pub fn noticed_in(report: &EpochReport) -> Noticed {
+    let mut lost: Vec<_> = report.loss.iter().map(|loss| (loss.lost, loss.flow)).collect();
+    lost.sort_by_key(|(lost, _)| std::cmp::Reverse(*lost));
+    let heavy = report.edges.iter().flat_map(|edge| &edge.heavy_hitters);
+    let mut heavy: Vec<_> = heavy.map(|of| (of.size, of.flow)).collect();
+    heavy.sort_by_key(|(size, _)| std::cmp::Reverse(*size));
+    let flows = |of: Vec<(u64, Flow)>| of.into_iter().map(|(_, flow)| flow).collect();
+    Noticed { epoch: report.epoch, victims: flows(lost), heavy_hitters: flows(heavy) }
 }
 
 /// The first epoch of the first window that begins with `epoch` or after it.

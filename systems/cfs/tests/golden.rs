@@ -6,7 +6,7 @@ mod samples;
 
 use std::path::PathBuf;
 
-use calumma_cfs::frames::{Graded, Hop, Notice, Setup, Window};
+use calumma_cfs::frames::{Graded, Holding, Hop, Notice, Pins, Setup, Window};
 use calumma_sketch::grade::HopRule;
 
 /// Setups that differ in all that can differ.
@@ -92,4 +92,15 @@ fn notices_are_what_the_golden_file_of_version_3_holds() {
     let notice = samples::notice();
     let golden = check_in("v3", "notice", &notice.encode());
     assert_eq!(Notice::decode(&golden), Ok(notice));
+}
+
+#[test]
+fn pins_are_what_the_golden_files_of_version_4_hold() {
+    let flows = samples::notice().flows.into_iter().map(|of| of.key).collect();
+    let pins = Pins { flows };
+    let golden = check_in("v4", "pins", &pins.encode());
+    assert_eq!(Pins::decode(&golden, 256), Ok(pins));
+    let holding = Holding { setup: samples::setup().encode(), epoch: 140, plan: golden };
+    let golden = check_in("v4", "holding", &holding.encode());
+    assert_eq!(Holding::decode(&golden), Ok(holding));
 }

@@ -9,6 +9,7 @@ use calumma_analysis::{HashKeys, Node, Published};
 use calumma_controller::clocks::{self, ClockFilter, Exchange};
 use calumma_controller::paths::Paths;
 use calumma_controller::report::EpochReport;
+use calumma_controller::steering::noticed_in;
 use calumma_plane::secret::secret;
 use calumma_sketch::HashKey;
 use calumma_wire::{Domain, FrameReader, Message, Offer, Role, SystemId, Welcome};
@@ -377,6 +378,10 @@ impl Controller {
         for lane in self.lanes.iter_mut().filter(|lane| lane.is_on()) {
             let earliest = earliest.max(lane.first_epoch);
             let Some(steering) = &mut lane.steering else { continue };
+            if steering.wants_noticed() {
+                let reports = work.reports.iter().map(|reported| &reported.report);
+                reports.for_each(|report| steering.notice(&noticed_in(report)));
+            }
             for (node, message) in steering.step(earliest, now_ns) {
                 work.messages.push(Outgoing { at_ns: now_ns, node, frame: encoded(&message) });
             }

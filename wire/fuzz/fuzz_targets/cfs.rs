@@ -1,10 +1,10 @@
-//! Any bytes, as a setup, as a window and as a notice of CFS: no panic, and what can be read says
+//! Any bytes, as a setup, a window, a notice and pins of CFS: no panic, and what can be read says
 //! the same when written and read again. Run from `wire/` with
-//! `cargo +nightly fuzz run fuzz-wire-cfs fuzz/corpus/cfs ../systems/cfs/tests/golden/v3`.
+//! `cargo +nightly fuzz run fuzz-wire-cfs fuzz/corpus/cfs ../systems/cfs/tests/golden/v4`.
 
 #![no_main]
 
-use calumma_cfs::frames::{Notice, Setup, Window};
+use calumma_cfs::frames::{Holding, Notice, Pins, Setup, Window};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -13,6 +13,12 @@ fuzz_target!(|bytes: &[u8]| {
     }
     if let Ok(notice) = Notice::decode(bytes) {
         assert_eq!(Notice::decode(&notice.encode()), Ok(notice));
+    }
+    if let Ok(pins) = Pins::decode(bytes, 16_384) {
+        assert_eq!(pins.encode(), bytes);
+    }
+    if let Ok(holding) = Holding::decode(bytes) {
+        assert_eq!(holding.encode(), bytes);
     }
     let setup = Setup { entries: 256, hll_bits: 4, ..Setup::default() };
     let guard = Setup { guard: true, ..setup };

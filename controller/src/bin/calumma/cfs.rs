@@ -5,7 +5,9 @@ use std::io::{Write as _, stdout};
 use std::time::Duration;
 
 use calumma_cfs_analysis::{BlackHole, FlowCount, HopCount, Loop, Loss, Spread};
-use calumma_controller::cfs::{FlowsInWindow, LoopsInWindow, LossesInWindow, SpreadsInWindow};
+use calumma_controller::cfs::{
+    FlowsInWindow, LoopsInWindow, LossesInWindow, PinnedFlows, PinsWanted, SpreadsInWindow,
+};
 use calumma_controller::report::Flow;
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -49,6 +51,20 @@ pub(crate) enum Ask {
         #[command(flatten)]
         windows: Windows,
     },
+    /// Flows that every switch counts: shows them, or pins others instead of those that were pinned
+    /// by this before
+    Pin {
+        /// Flows, each in quotes: `'10.1.0.2:40000 10.2.0.2:5201 tcp'`; those that matter most
+        /// first
+        #[arg(value_name = "FLOW")]
+        flows: Vec<String>,
+        /// Pin no flow by this any more
+        #[arg(long, conflicts_with = "flows")]
+        none: bool,
+        /// One JSON object
+        #[arg(long)]
+        json: bool,
+    },
     /// Where nothing goes on, and which flows lost packets between which switches
     Losses {
         #[command(flatten)]
@@ -89,6 +105,18 @@ pub(crate) fn show(client: &Client, ask: Ask) -> anyhow::Result<()> {
         Ask::Spreaders { windows } => {
             let path = "/api/v1/cfs/superspreaders?";
             each(client, path, (windows, 1), |it: &SpreadsInWindow| it.window, spreads)
+        }
+        Ask::Pin { flows, none, json } => {
+            let flows: Result<Vec<Flow>, _> = flows.iter().map(|flow| flow::parse(flow)).collect();
+            let wanted = PinsWanted { flows: flows.map_err(anyhow::Error::msg)? };
+            let path = "/api/v1/cfs/pins";
+            let pinned: PinnedFlows = if none || !wanted.flows.is_empty() {
+                client.post_json(path, &serde_json::to_vec(&wanted)?)?
+            } else {
+                client.get(path)?
+            };
+            let text = if json { serde_json::to_string(&pinned)? + "\n" } else { pins(&pinned) };
+            Ok(write!(stdout(), "{text}")?)
         }
         Ask::Loops { windows } => {
             let path = "/api/v1/cfs/loops?";
@@ -139,6 +167,25 @@ fn count(packets: u64, exact: bool) -> String {
 
 fn whole(complete: bool) -> &'static str {
     if complete { "complete" } else { "incomplete" }
+}
+
+fn pins(of: &PinnedFlows) -> String {
+    let PinnedFlows { most, wanted, sent, without } = of;
+    let mut text = format!(
+        "{} flows pinned by an operator, {} sent to switches, of at most {most}\n",
+        wanted.len(),
+        sent.len()
+    );
+    for flow in wanted {
+        let _ = writeln!(text, "  {flow}");
+    }
+    for flow in sent.iter().filter(|flow| !wanted.contains(flow)) {
+        let _ = writeln!(text, "  {flow}  found by ChameleMon");
+    }
+    for node in without {
+        let _ = writeln!(text, "  {node} can't pin flows: update it");
+    }
+    text
 }
 
 fn top(of: &FlowsInWindow) -> String {

@@ -49,13 +49,25 @@ impl Client {
     /// # Errors
     /// When no controller answers there, or why it does not do it.
     pub(crate) fn post<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+        self.post_json(path, &[])
+    }
+
+    /// The same of one that says what it wants, in JSON.
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    pub(crate) fn post_json<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &[u8],
+    ) -> anyhow::Result<T> {
         #[derive(serde::Deserialize)]
         struct Problem {
             error: String,
         }
         let url = format!("{}{path}", self.0.address());
         let asked = self.0.post(path).config().http_status_as_error(false).build();
-        let asked = asked.header("content-type", "application/json").send_empty();
+        let asked = asked.header("content-type", "application/json").send(body);
         let mut answer = asked.with_context(|| {
             format!("{url}: is a controller running there, with an HTTP address?")
         })?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use calumma_analysis::{Flow, NodeSetup, Noticed};
+use calumma_analysis::NodeSetup;
 use calumma_chamelemon::frames::secret;
 use calumma_wire::{Message, Offer, Outcome, Role, SystemId, Welcome};
 use tracing::warn;
@@ -13,6 +13,7 @@ use crate::chamelemon::{attention::Plan, is_chamelemon};
 use crate::report::EpochReport;
 use crate::server::lane::{Inlet, Lane};
 use crate::server::unix_ns;
+use crate::steering::noticed_in;
 
 /// What a node is known to do before it is sent what it is to run.
 pub(super) enum Before<'a> {
@@ -208,7 +209,7 @@ impl Hub {
             let Some(steering) = &lane.steering else { continue };
             let mut steering = lock(steering);
             if steering.wants_noticed() {
-                steering.notice(noticed.get_or_insert_with(|| of_report(report)));
+                steering.notice(noticed.get_or_insert_with(|| noticed_in(report)));
             }
         }
     }
@@ -261,17 +262,6 @@ impl Link {
             let _ = self.messages.try_send(Message::Reported { epoch: unreported - 1 });
         }
     }
-}
-
-/// The flows that a report names, as many as it does.
-fn of_report(report: &EpochReport) -> Noticed {
-    let mut lost: Vec<_> = report.loss.iter().map(|loss| (loss.lost, loss.flow)).collect();
-    lost.sort_by_key(|(lost, _)| std::cmp::Reverse(*lost));
-    let heavy = report.edges.iter().flat_map(|edge| &edge.heavy_hitters);
-    let mut heavy: Vec<_> = heavy.map(|of| (of.size, of.flow)).collect();
-    heavy.sort_by_key(|(size, _)| std::cmp::Reverse(*size));
-    let flows = |of: Vec<(u64, Flow)>| of.into_iter().map(|(_, flow)| flow).collect();
-    Noticed { epoch: report.epoch, victims: flows(lost), heavy_hitters: flows(heavy) }
 }
 
 /// What the node at a position is sent of a system for an epoch, by the plan that it has or is to

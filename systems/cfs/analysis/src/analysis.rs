@@ -5,25 +5,26 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use calumma_analysis::{
-    Analysis, Collected, EpochHead, Findings, Flow, HashKeys, Node, NodeSetup, Notice, Published,
-    SystemReport,
+    Analysis, Collected, Deployment, EpochHead, Findings, Flow, HashKeys, Node, NodeSetup, Notice,
+    Published, Steer, SystemReport,
 };
 use calumma_cfs::frames;
 use calumma_cfs::frames::{Entry, GUARD_SINCE, NOTICE_SINCE, Setup, Suspects, Window, salt};
 use calumma_sketch::{FlowKey, HashFamily, Hashes, Key, KeyKind};
 use calumma_wire::{Side, SideKind};
 
-use crate::coverage::{self, Local, Total};
+use crate::coverage::{self, Coverage, Local, Total};
 use crate::ends::Hosts;
 use crate::flows::Judged;
 use crate::heavy::{self, Counts};
 use crate::losses::Losses;
 use crate::parameters::Parameters;
+use crate::pinning::Pinning;
 use crate::report::{
     Found, Guarded, KeptIn, Listed, LoopsNoticed, NodeReport, Residue, SizeBin, Spread,
 };
 use crate::residual::Decoded;
-use crate::view::{Delivered, NodeView, Seen, View};
+use crate::view::{Delivered, NodeView, PINNED, Seen, View};
 use crate::{loops, residual, sizes, spread};
 
 /// Names of the classes of ranks.
@@ -31,9 +32,6 @@ const CLASSES: [&str; 4] = ["pinned", "single", "unclaimed", "claimed"];
 
 /// Flows that are published at once in two windows.
 const MOST_NOTICED: usize = 1 << 16;
-
-/// The class of flows that are counted everywhere, whatever their hashes.
-const PINNED: u8 = 0;
 
 /// 2^32, of which grades are parts.
 const GRADES: f64 = 4_294_967_296.0;
@@ -43,6 +41,7 @@ const GRADES: f64 = 4_294_967_296.0;
 pub(crate) struct Cooperating {
     parameters: Parameters,
     hash_keys: HashKeys,
+    pinning: Pinning,
     last: Option<Counts>,
     hosts: Hosts,
     /// Flows that went round, by their window, as far as they were published at once.
@@ -50,10 +49,14 @@ pub(crate) struct Cooperating {
 }
 
 impl Cooperating {
-    pub(crate) fn new(parameters: Parameters, hash_keys: HashKeys) -> Self {
+    pub(crate) fn new(parameters: Parameters, deployment: &Deployment<'_>) -> Self {
+        let Deployment { clock, nodes, hash_keys, .. } = *deployment;
+        let Parameters { setup, pins, pin, .. } = parameters;
+        let pinning = Pinning::new((pins, pin), (clock, setup.window_epochs.into()), nodes);
         Self {
             parameters,
-            hash_keys,
+            hash_keys: hash_keys.clone(),
+            pinning,
             last: None,
             hosts: Hosts::default(),
             noticed: BTreeSet::new(),
@@ -79,7 +82,12 @@ impl Analysis for Cooperating {
         self.parameters.setup.window_epochs.into()
     }
 
-    fn setup(&self, _node: &Node, version: u8) -> NodeSetup {
+    fn steer(&self) -> Option<Box<dyn Steer>> {
+        Some(Box::new(self.pinning.clone()))
+    }
+
+    fn setup(&self, node: &Node, version: u8) -> NodeSetup {
+        self.pinning.note_version(node, version);
         NodeSetup { setup: self.setup_at(version).encode(), plan: Vec::new() }
     }
 
@@ -135,7 +143,7 @@ impl Analysis for Cooperating {
     }
 
     fn analyse(&mut self, collected: Collected<Delivered>) -> SystemReport<Found> {
-        let Parameters { setup, paths, flows_listed, thresholds } = self.parameters;
+        let Parameters { setup, paths, flows_listed, thresholds, .. } = self.parameters;
         let decoded = residual::decode(&self.hash_keys.at(collected.head.epoch).family, &collected);
         let view = View::new(&setup, paths, &collected, &decoded);
         let window = self.window_of(collected.head.epoch);
@@ -224,14 +232,28 @@ struct Estimated {
 
 impl Estimated {
     fn of(view: &View<'_>, flows: &[Judged<'_>], total: Option<Total>, threshold: u64) -> Self {
-        let monitored = flows.len() as u64;
-        let exact: Vec<u64> = flows.iter().filter(|it| it.exact).map(Judged::packets).collect();
-        let share = coverage::of_all(monitored, total);
+        let (pinned, chosen): (Vec<_>, Vec<_>) = flows.iter().partition(|it| it.pinned);
+        let number = pinned.len() as u64;
+        let share = coverage::of_all(chosen.len() as u64, total.map(|all| all.without(number)));
         let local = share.map(|everywhere| Local::new(view, everywhere));
         let (superspreaders, flooded) = spread::find(flows, local.as_ref(), threshold);
-        let of_sizes = share.map(|of| sizes::share(exact.len() as u64, monitored, of));
-        let size_distribution = of_sizes.map(|share| sizes::distribution(&exact, share));
-        let entropy = of_sizes.and_then(|share| sizes::entropy(&exact, share));
+        let sizes = |of: &[&Judged<'_>], share: Coverage| {
+            let exact: Vec<u64> = of.iter().filter(|it| it.exact).map(|it| it.packets()).collect();
+            let share = sizes::share(exact.len() as u64, of.len() as u64, share);
+            (exact, share)
+        };
+        let of_sizes = share.map(|share| [sizes(&pinned, Coverage::ALL), sizes(&chosen, share)]);
+        let size_distribution = of_sizes.as_ref().map(|kinds| {
+            let bins = kinds.iter().map(|(exact, _)| sizes::bins(exact)).max().unwrap_or(0);
+            let [pinned, chosen] =
+                kinds.each_ref().map(|(exact, share)| sizes::distribution(exact, *share, bins));
+            sizes::together(pinned, chosen)
+        });
+        let entropy = of_sizes.and_then(|[(mut exact, pinned), (others, chosen)]| {
+            exact.extend(others);
+            let least = if pinned.low < chosen.low { pinned } else { chosen };
+            sizes::entropy(&exact, least)
+        });
         Self { superspreaders, flooded, size_distribution, entropy }
     }
 }
@@ -282,6 +304,7 @@ fn node_report(setup: &Setup, node: &NodeView<'_>) -> NodeReport {
         sound: node.is_sound && node.unrecorded == 0,
         bytes: totals.memory,
         residual: node.residual.map(residue),
+        pinned: entries.iter().filter(|entry| entry.rank.class() == PINNED).count() as u64,
         guard: suspects.as_ref().map(guarded),
     }
 }

@@ -2,6 +2,9 @@
 //!
 //! A switch's HyperLogLog counts the flows that it saw, and those of all switches together the
 //! flows of the network. Where every edge has a count of each of its flows, these are all flows.
+//!
+//! Flows that were pinned are no sample of all: where something is estimated from a share, it is
+//! that of the other flows, which were chosen by their hashes.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
@@ -11,7 +14,7 @@ use calumma_sketch::estimate::Estimate;
 use calumma_sketch::{HyperLogLog, WideKey};
 use calumma_wire::Role;
 
-use crate::view::View;
+use crate::view::{View, is_pinned};
 
 /// Standard errors to either side that hold the truth 95 times out of 100.
 pub(crate) const Z95: f64 = 1.96;
@@ -25,6 +28,9 @@ pub(crate) struct Coverage {
 }
 
 impl Coverage {
+    /// All of them.
+    pub(crate) const ALL: Self = Self { value: 1.0, low: 1.0, high: 1.0 };
+
     /// `monitored` out of so many.
     fn of(monitored: u64, total: Total) -> Self {
         let monitored = monitored as f64;
@@ -47,6 +53,11 @@ impl Total {
         let Estimate { value, standard_error } = flows.estimate();
         Self { flows: value, error: Z95 * standard_error.unwrap_or(value) }
     }
+
+    /// Those of them that were not pinned.
+    pub(crate) fn without(self, pinned: u64) -> Self {
+        Self { flows: (self.flows - pinned as f64).max(0.0), ..self }
+    }
 }
 
 /// All flows of the network, if their number is known.
@@ -67,8 +78,8 @@ pub(crate) fn of_all(monitored: u64, total: Option<Total>) -> Option<Coverage> {
     Some(Coverage::of(monitored, total?))
 }
 
-/// Shares of the flows of each edge. Tables are not equally full everywhere: what share of a host's
-/// flows is monitored depends on where it is.
+/// Shares of the flows of each edge that were not pinned. Tables are not equally full everywhere:
+/// what share of a host's flows is monitored depends on where it is.
 #[derive(Debug)]
 pub(crate) struct Local {
     /// By node; `None` where it is no edge.
@@ -81,7 +92,8 @@ impl Local {
     /// `everywhere` is for hosts of which nobody knows the edge.
     pub(crate) fn new(view: &View<'_>, everywhere: Coverage) -> Self {
         let homes = homes(view);
-        let mut monitored = vec![0; view.nodes.len()];
+        // Flows that were not pinned, and those that were.
+        let mut monitored = vec![[0_u64; 2]; view.nodes.len()];
         for (_, seen) in view.flows() {
             let key = &seen[0].entry.key;
             let [from, to] = [src(key), dst(key)].map(|at| homes.get(at).copied().flatten());
@@ -90,16 +102,17 @@ impl Local {
                 Some(*node) != from && Some(*node) != to
             });
             let to = to.filter(|to| Some(*to) != from);
-            counted.chain(from).chain(to).for_each(|node| monitored[node] += 1);
+            let kind = usize::from(is_pinned(seen));
+            counted.chain(from).chain(to).for_each(|node| monitored[node][kind] += 1);
         }
-        let edges = view.nodes.iter().zip(&monitored).map(|(node, &monitored)| {
+        let edges = view.nodes.iter().zip(&monitored).map(|(node, &[monitored, pinned])| {
             let is_edge = node.role == Role::Edge;
             let total = if node.has_all() {
                 Total { flows: monitored as f64, error: 0.0 }
             } else {
-                Total::of(&node.window.flows)
+                Total::of(&node.window.flows).without(pinned)
             };
-            is_edge.then(|| Coverage::of(monitored as u64, total))
+            is_edge.then(|| Coverage::of(monitored, total))
         });
         Self { edges: edges.collect(), homes, everywhere }
     }

@@ -11,7 +11,7 @@ use calumma_cfs::frames::{Entry, Hop};
 use calumma_sketch::WideKey;
 
 use crate::report::{Counted, FlowCount, HopCount, KeptIn};
-use crate::view::{Seen, View};
+use crate::view::{Seen, View, is_pinned};
 
 /// A flow, and which count is its own.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +23,8 @@ pub(crate) struct Judged<'a> {
     pub(crate) exact: bool,
     /// Nodes that have a count of it.
     pub(crate) hops: u32,
+    /// Whether it was pinned: its hash has no part in that it has a count.
+    pub(crate) pinned: bool,
 }
 
 impl<'a> Judged<'a> {
@@ -37,7 +39,7 @@ impl<'a> Judged<'a> {
             let nearest = in_order(seen.to_vec())[0];
             (nearest, is_all_of_the_flow(view, seen, &nearest))
         };
-        Self { key, at, exact, hops }
+        Self { key, at, exact, hops, pinned: is_pinned(seen) }
     }
 
     pub(crate) fn packets(&self) -> u64 {

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `parameters` | the section `[cfs]` |
 //! | `analysis` | what nodes are sent, how what they deliver is checked, the report |
+//! | `pinning` | flows that all switches count, whatever their hashes |
 //! | `residual` | flows that no table has an entry of, decoded |
 //! | `view` | a window as all nodes saw it |
 //! | `flows` | whose count of a flow is the flow's |
@@ -27,6 +28,7 @@ mod loops;
 mod losses;
 mod metrics;
 mod parameters;
+mod pinning;
 mod report;
 mod residual;
 mod sizes;
@@ -70,7 +72,7 @@ impl System for Cfs {
 
     fn start(&self, deployment: &Deployment<'_>) -> Result<Option<Box<dyn AnyAnalysis>>, String> {
         let parameters = Parameters::of(deployment)?;
-        Ok(Some(Box::new(Cooperating::new(parameters, deployment.hash_keys.clone()))))
+        Ok(Some(Box::new(Cooperating::new(parameters, deployment))))
     }
 
     fn tables(&self) -> &'static [&'static dyn Table] {

@@ -1,11 +1,13 @@
 //! The section `[cfs]` of the controller's file.
 
 use calumma_analysis::Deployment;
-use calumma_cfs::frames::{Graded, Hop, Setup};
+use calumma_cfs::frames::{Graded, Hop, Pins, Setup};
 use calumma_sketch::FlowKey;
 use calumma_sketch::grade::HopRule;
 use calumma_sketch::residual::{ARRAYS, Fermat};
 use serde::Deserialize;
+
+use crate::pinning::Automatic;
 
 /// How hops are numbered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -34,6 +36,14 @@ pub(crate) enum Paths {
     Sprayed,
 }
 
+/// Flows that are pinned without an operator's word, as ChameleMon finds them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Pinned {
+    Victims,
+    Heavy,
+}
+
 /// What switches keep of flows without an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -44,7 +54,7 @@ enum Kept {
 }
 
 /// What the operator can say. `docs/cfs.md` has a table of it.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Section {
     entries: u32,
@@ -61,6 +71,8 @@ struct Section {
     residual: Kept,
     alpha: f64,
     guard: bool,
+    pins: Option<u32>,
+    pin: Vec<Pinned>,
     paths: Paths,
     flows_listed: usize,
     heavy_packets: u64,
@@ -87,6 +99,8 @@ impl Default for Section {
             residual: Kept::None,
             alpha: 0.9,
             guard: true,
+            pins: None,
+            pin: vec![Pinned::Victims, Pinned::Heavy],
             paths: Paths::Single,
             flows_listed: 1000,
             heavy_packets: 10_000,
@@ -102,6 +116,10 @@ impl Default for Section {
 pub(crate) struct Parameters {
     /// What switches measure by.
     pub(crate) setup: Setup,
+    /// Flows that can be pinned, at most.
+    pub(crate) pins: usize,
+    /// What is pinned without an operator's word.
+    pub(crate) pin: Automatic,
     /// Which ways the packets of one flow go.
     pub(crate) paths: Paths,
     /// The largest flows that a report lists.
@@ -122,6 +140,9 @@ pub(crate) struct Thresholds {
     /// The share of all flows below which an alert says that too few have an entry.
     pub(crate) coverage_wanted: f64,
 }
+
+/// Flows that can be pinned where nothing else is said, as far as tables have room.
+const PINS: u32 = 1024;
 
 /// Bits of the filter for each entry where nothing else is said: enough to keep five times as many
 /// flows out as there are entries.
@@ -188,6 +209,16 @@ impl Parameters {
             guard: section.guard,
         };
         setup.check().map_err(named)?;
+        let most_pins = Pins::most_of(setup.entries);
+        let pins = section.pins.unwrap_or(most_pins.min(PINS));
+        if pins > most_pins {
+            let why = format!("{pins}: must be 0 to {most_pins}, a quarter of the entries at most");
+            return Err(named(("pins", why)));
+        }
+        let pin = Automatic {
+            victims: section.pin.contains(&Pinned::Victims),
+            heavy: section.pin.contains(&Pinned::Heavy),
+        };
         let Section { heavy_packets, heavy_change_packets, superspreader, .. } = section;
         let coverage_wanted = section.coverage_wanted;
         for (field, value) in [
@@ -211,7 +242,8 @@ impl Parameters {
         let thresholds =
             Thresholds { heavy_packets, heavy_change_packets, superspreader, coverage_wanted };
         let Section { paths, flows_listed, .. } = section;
-        Ok(Self { setup, paths, flows_listed, thresholds })
+        let pins = pins as usize;
+        Ok(Self { setup, pins, pin, paths, flows_listed, thresholds })
     }
 }
 
@@ -256,6 +288,9 @@ mod tests {
         assert_eq!(alpha, "alpha = 1: must be 0.1 to 0.99");
         let radar = mistake(json!({ "residual": "flowradar" }));
         assert!(radar.starts_with("residual = flowradar: "), "{radar}");
+        let pins = mistake(json!({ "entries": 256, "pins": 65 }));
+        assert_eq!(pins, "pins = 65: must be 0 to 64, a quarter of the entries at most");
+        assert!(mistake(json!({ "pin": ["all"] })).contains("unknown variant `all`"));
         assert!(mistake(json!({ "entires": 1 })).contains("unknown field `entires`"));
     }
 
@@ -269,6 +304,11 @@ mod tests {
         assert_eq!(setup(residual).residual, Some(629));
         let half = json!({ "entries": 10_000, "residual": "fermat", "alpha": 0.5 });
         assert_eq!(setup(half).residual, Some(5666));
+        let pins = |section| read(&section).map(|of| (of.pins, of.pin)).unwrap();
+        let both = Automatic { victims: true, heavy: true };
+        assert_eq!(pins(json!({ "entries": 256 })), (64, both));
+        let victims = Automatic { victims: true, heavy: false };
+        assert_eq!(pins(json!({ "entries": 1 << 20, "pin": ["victims"] })), (1024, victims));
         let none = setup(json!({ "hop": "none" }));
         assert_eq!((none.hop, none.grade), (Hop::None, Graded::Random));
     }

@@ -130,6 +130,9 @@ pub struct NodeReport {
     pub sound: bool,
     /// Bytes of memory of the table and what belongs to it.
     pub bytes: u64,
+    /// Flows that it has an entry of since they were pinned.
+    #[serde(default)]
+    pub pinned: u64,
     /// What came of its residual; absent where it keeps none.
     #[serde(default)]
     pub residual: Option<Residue>,

@@ -16,24 +16,41 @@ pub(crate) fn share(exact: u64, monitored: u64, coverage: Coverage) -> Coverage 
     Coverage { value: value * of_these, low: low * of_these, high: high * of_these }
 }
 
-/// Flows by size, in bins that double, of which a share has these sizes.
-pub(crate) fn distribution(sizes: &[u64], share: Coverage) -> Vec<SizeBin> {
+/// Bins that double, up to that of the largest size.
+pub(crate) fn bins(sizes: &[u64]) -> usize {
+    sizes.iter().max().and_then(|most| most.checked_ilog2()).map_or(0, |bin| bin as usize + 1)
+}
+
+/// Flows by size, in so many bins that double, of which a share has these sizes.
+pub(crate) fn distribution(sizes: &[u64], share: Coverage, bins: usize) -> Vec<SizeBin> {
     let mut counts = [0_u64; 64];
     sizes.iter().filter(|&&size| size > 0).for_each(|size| counts[size.ilog2() as usize] += 1);
-    let used = 64 - counts.iter().rev().take_while(|&&count| count == 0).count();
-    let bins = counts[..used].iter().enumerate();
-    bins.map(|(bin, &count)| {
-        let counted = count as f64;
-        // As if one more had been counted: a bin without any may have some all the same.
-        let chosen =
-            if share.low < 1.0 { Z95 * ((counted + 1.0) * (1.0 - share.low)).sqrt() } else { 0.0 };
-        let scaled = |by: f64| if by > 0.0 { counted / by } else { 0.0 };
-        let flows = scaled(share.value);
-        let by_total = (scaled(share.low) - flows).max(flows - scaled(share.high));
-        let error = if share.value > 0.0 { by_total + chosen / share.value } else { 0.0 };
-        SizeBin { from: 1 << bin, to: (1 << bin) - 1 + (1 << bin), flows, error }
-    })
-    .collect()
+    let counts = counts.iter().enumerate().take(bins);
+    counts
+        .map(|(bin, &count)| {
+            let counted = count as f64;
+            // As if one more had been counted: a bin without any may have some all the same.
+            let chosen = if share.low < 1.0 {
+                Z95 * ((counted + 1.0) * (1.0 - share.low)).sqrt()
+            } else {
+                0.0
+            };
+            let scaled = |by: f64| if by > 0.0 { counted / by } else { 0.0 };
+            let flows = scaled(share.value);
+            let by_total = (scaled(share.low) - flows).max(flows - scaled(share.high));
+            let error = if share.value > 0.0 { by_total + chosen / share.value } else { 0.0 };
+            SizeBin { from: 1 << bin, to: (1 << bin) - 1 + (1 << bin), flows, error }
+        })
+        .collect()
+}
+
+/// What two kinds of flows are together, in as many bins each.
+pub(crate) fn together(mut one: Vec<SizeBin>, other: Vec<SizeBin>) -> Vec<SizeBin> {
+    for (bin, more) in one.iter_mut().zip(other) {
+        bin.flows += more.flows;
+        bin.error += more.error;
+    }
+    one
 }
 
 /// The entropy of the packets of all flows, where these are the sizes of all of them; else `None`:
@@ -52,6 +69,10 @@ mod tests {
 
     fn exactly(value: f64) -> Coverage {
         Coverage { value, low: value, high: value }
+    }
+
+    fn distribution(sizes: &[u64], share: Coverage) -> Vec<SizeBin> {
+        super::distribution(sizes, share, bins(sizes))
     }
 
     #[test]

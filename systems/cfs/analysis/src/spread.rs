@@ -27,6 +27,18 @@ struct Peers {
     high: f64,
 }
 
+impl Peers {
+    /// These, and others that are known.
+    fn and(self, known: u64) -> Self {
+        let known = known as f64;
+        let Self { estimate, low, high } = self;
+        Self { estimate: estimate + known, low: low + known, high: high + known }
+    }
+}
+
+/// The mean of what is not seen at all 39 times out of 40.
+const NONE_SEEN: f64 = 3.69;
+
 /// Sources of flows to at least `threshold` destinations, and destinations of flows from so many
 /// sources; the largest first. Without `coverage` those that are seen to be so.
 pub(crate) fn find(
@@ -34,29 +46,39 @@ pub(crate) fn find(
     coverage: Option<&Local>,
     threshold: u64,
 ) -> (Vec<Spread>, Vec<Spread>) {
-    let mut keys: Vec<&WideKey> = flows.iter().map(|flow| flow.key).collect();
+    let mut keys: Vec<Found<'_>> = flows.iter().map(|flow| (flow.key, flow.pinned)).collect();
     let sources = of_each(&keys, (src, dst), coverage, threshold);
-    keys.sort_unstable_by_key(|key| (dst(key), src(key)));
+    keys.sort_unstable_by_key(|(key, _)| (dst(key), src(key)));
     let destinations = of_each(&keys, (dst, src), coverage, threshold);
     (sources, destinations)
 }
+
+/// A flow with a count, and whether it was pinned.
+type Found<'a> = (&'a WideKey, bool);
 
 type Address = fn(&WideKey) -> &[u8; 16];
 
 /// Of keys in the order of one address and then the other.
 fn of_each(
-    keys: &[&WideKey],
+    keys: &[Found<'_>],
     (one, other): (Address, Address),
     coverage: Option<&Local>,
     threshold: u64,
 ) -> Vec<Spread> {
     let mut found = Vec::new();
-    for of_one in keys.chunk_by(|a, b| one(a) == one(b)) {
-        let seen = of_one.chunk_by(|a, b| other(a) == other(b)).map(|flows| flows.len() as u32);
-        let seen: Vec<u32> = seen.collect();
-        let address = one(of_one[0]);
-        let peers = coverage.map(|local| peers(&seen, local.of(address)));
-        let number = seen.len() as u64;
+    for of_one in keys.chunk_by(|(a, _), (b, _)| one(a) == one(b)) {
+        // A peer with a flow that was pinned was to be seen, whatever share is monitored.
+        let (mut seen, mut pinned) = (Vec::new(), 0_u64);
+        for flows in of_one.chunk_by(|(a, _), (b, _)| other(a) == other(b)) {
+            if flows.iter().any(|(_, pinned)| *pinned) {
+                pinned += 1;
+            } else {
+                seen.push(flows.len() as u32);
+            }
+        }
+        let address = one(of_one[0].0);
+        let peers = coverage.map(|local| peers(&seen, local.of(address)).and(pinned));
+        let number = seen.len() as u64 + pinned;
         let low = peers.map_or(number as f64, |peers| peers.low);
         if peers.map_or(low, |peers| peers.estimate) < threshold as f64 {
             continue;
@@ -81,6 +103,9 @@ fn peers(seen: &[u32], coverage: Coverage) -> Peers {
     let number = seen.len() as f64;
     if coverage.low >= 1.0 {
         return Peers { estimate: number, low: number, high: number };
+    }
+    if seen.is_empty() {
+        return Peers { estimate: 0.0, low: 0.0, high: NONE_SEEN / chance(coverage.low, 1.0) };
     }
     let flows: f64 = seen.iter().copied().map(f64::from).sum();
     // A few more destinations with several flows might have been seen.

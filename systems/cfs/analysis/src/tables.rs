@@ -105,6 +105,7 @@ static NODES: TableOf<SystemReport<Found>, NodeReport> = TableOf {
         }),
         truth("sound", "whether it recorded every packet", |row| Some(row.item.sound)),
         u64("bytes", "bytes of its memory", |row| Some(row.item.bytes)),
+        u64("pinned", "flows with an entry since they were pinned", |row| Some(row.item.pinned)),
         u64("suspects", "flows without an entry that may be in loops; NULL: not watched", |row| {
             row.item.guard.map(|of| of.suspects)
         }),

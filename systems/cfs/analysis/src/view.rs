@@ -64,6 +64,15 @@ pub(crate) struct Seen<'a> {
     pub(crate) from: KeptIn,
 }
 
+/// The class of flows that are counted everywhere, whatever their hashes.
+pub(crate) const PINNED: u8 = 0;
+
+/// Whether a flow has counts because it was pinned, and not by its hash.
+pub(crate) fn is_pinned(seen: &[Seen<'_>]) -> bool {
+    // What is only in a residual has no rank.
+    seen.iter().any(|of| of.from == KeptIn::Table && of.entry.rank.class() == PINNED)
+}
+
 /// What a node kept, of what it delivered; `None` where that is missing.
 pub(crate) fn window_of(of: &Delivery<Delivered>) -> Option<&Window> {
     let sides = of.came().filter(|(kind, _)| *kind != SideKind::Ingress);

@@ -23,9 +23,10 @@ use calumma_controller::server::{self, Running};
 use calumma_edge::control::unix_ns;
 use calumma_plane::packet::{Frame, Packet};
 use calumma_plane::system::System as SwitchSystem;
+use calumma_trust::Tokens;
 use calumma_wire::Role;
 
-use api::get;
+use api::{get, post};
 use portless::{LEN, PATIENCE, Switch, folder, packet};
 
 static ON_SWITCHES: &[&dyn SwitchSystem] = &[&calumma_chamelemon::ChameleMon, &calumma_cfs::Cfs];
@@ -136,7 +137,7 @@ fn config(folder: &Path, [epoch_ms, guard_us, window_epochs]: [u64; 3]) -> Confi
          systems = ['chamelemon', 'cfs']\nstate_dir = '{folder}/state'\ngrace_ms = 5000\n\
          [epoch]\nlength_ms = {epoch_ms}\nflight_guard_us = {guard_us}\n\
          [archive]\ndir = '{folder}/archive'\n\
-         [cfs]\nentries = 256\nwindow_epochs = {window_epochs}\n"
+         [cfs]\nentries = 256\npin = []\nwindow_epochs = {window_epochs}\n"
     );
     Config::parse_for(IN_CONTROLLER, &text, "a test").unwrap()
 }
@@ -182,11 +183,12 @@ fn every_hop_of_every_flow_is_counted_exactly_and_reported() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let reports = Reports::default();
     let outputs: Vec<Box<dyn Output>> = vec![Box::new(reports.clone())];
-    let started = server::start_with(
-        IN_CONTROLLER,
-        config(&folder, [EPOCH_MS, 60_000, WINDOW_EPOCHS]),
-        outputs,
-    );
+    let mut config = config(&folder, [EPOCH_MS, 60_000, WINDOW_EPOCHS]);
+    std::fs::create_dir_all(&folder).unwrap();
+    let tokens = folder.join("tokens");
+    let token = Tokens::add(&tokens, "ada", calumma_trust::Role::Operate).unwrap();
+    config.tokens = Some(tokens);
+    let started = server::start_with(IN_CONTROLLER, config, outputs);
     let controller = runtime.block_on(started).unwrap();
     let mut network = Network::new(&controller);
 
@@ -245,6 +247,24 @@ fn every_hop_of_every_flow_is_counted_exactly_and_reported() {
     }
 
     check_answers(&controller, &reports.all());
+    // What an operator pins comes first at every switch from a window to come on.
+    let flow = packet(3).0;
+    let pinned =
+        post(&controller, &token, "/api/v1/cfs/pins", &serde_json::json!({ "flows": [flow] }));
+    assert_eq!((&pinned["most"], &pinned["without"]), (&64.into(), &serde_json::json!([])));
+    let known = reports.all().len();
+    let everywhere = || {
+        let all = reports.all();
+        let complete = all.iter().skip(known).filter(|of| of.complete);
+        complete.map(|of| &of.findings).any(|of| of.nodes.iter().all(|node| node.pinned > 0))
+    };
+    network.run(true, "a window in which a flow is pinned everywhere", everywhere);
+    let pins = get(&controller, "/api/v1/cfs/pins");
+    let is_there = |list: &str| {
+        let flows: Vec<Flow> = serde_json::from_value(pins[list].clone()).unwrap();
+        flows.contains(&flow)
+    };
+    assert!(is_there("wanted") && is_there("sent"));
     runtime.block_on(controller.stop()).unwrap();
     for table in ["cfs_flows", "cfs_nodes", "cfs_losses"] {
         assert!(folder.join("archive").join(table).is_dir(), "{table}");

@@ -7,6 +7,7 @@ use calumma_analysis::{EpochHead, Flow, Notice, Report, System, SystemReport};
 use calumma_cfs::frames::{self, Entry, Suspect, Suspects};
 use calumma_cfs_analysis::{Cfs, Found, Guarded, LoopsNoticed};
 use calumma_sketch::FlowKey;
+use calumma_sketch::table::Rank;
 use calumma_topology::Place;
 use calumma_wire::{Side, SideKind};
 use serde_json::json;
@@ -510,4 +511,38 @@ fn prefixes_are_heavy_without_those_within_that_are_and_have_bounds() {
     network.count_of(0, &from(0x0A02_0301, 1), 60, (Entry::ENTERED, 64));
     network.count_of(1, &from(0x0A02_0301, 1), 50, (Entry::ENTERED, 64));
     assert_eq!(found(&mut network), [of("10.2.3.1/32", 60, 50, 60)]);
+}
+
+/// One source with 400 destinations: of its large flows all are pinned, of the others a quarter has
+/// entries by hash.
+#[test]
+fn flows_that_are_pinned_stand_for_no_others() {
+    let mut network = Network::new(json!({ "superspreader": 100 }));
+    (0..40).for_each(|flow| network.count("e1", flow, 600).rank = Rank::new(0, 0));
+    for flow in 40..130 {
+        network.count("e1", flow, 1);
+    }
+    for flow in 130..400 {
+        let hashes = network.keys.newest().family.hash(&key(flow));
+        let window = network.at("e1");
+        window.flows.insert(&hashes);
+        let totals = &mut window.totals;
+        (totals.refused, totals.refused_packets) = (totals.refused + 1, totals.refused_packets + 1);
+        totals.packets += 1;
+    }
+    let found = network.report().findings;
+    let e1 = found.nodes.iter().find(|node| node.node == "e1").unwrap();
+    assert_eq!((found.monitored, e1.pinned), (130, 40));
+    let sizes = found.size_distribution.unwrap();
+    for (size, truth, most) in [(1, 360.0, 240.0), (600, 40.0, 10.0)] {
+        let bin = sizes.iter().find(|bin| (bin.from..=bin.to).contains(&size)).unwrap();
+        let off = (bin.flows - truth).abs();
+        assert!(off <= bin.error && bin.error < most, "{bin:?}, but {truth}");
+    }
+    let [source] = &found.superspreaders[..] else { panic!("{:?}", found.superspreaders) };
+    let (estimate, high) = (source.estimate.unwrap(), source.high.unwrap());
+    assert!(
+        (source.low..=high).contains(&400.0) && (300.0..500.0).contains(&estimate),
+        "{source:?}"
+    );
 }

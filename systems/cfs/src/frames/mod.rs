@@ -1,12 +1,13 @@
 //! What CFS puts into the envelope. All numbers are little-endian.
 //!
-//! A [`Setup`] is what all switches of a network have in common. There is nothing to plan. The body
-//! of a side is a [`Window`], except that of the ingress side, which is empty: packets that enter
-//! the network are recorded in the same table as those that leave it, by the bit that they are
-//! stamped with. The body of a notice is a [`Notice`].
+//! A [`Setup`] is what all switches of a network have in common. A plan is [`Pins`]. The body of a
+//! side is a [`Window`], except that of the ingress side, which is empty: packets that enter the
+//! network are recorded in the same table as those that leave it, by the bit that they are stamped
+//! with. The body of a notice is a [`Notice`].
 
 mod entries;
 mod notice;
+mod pins;
 mod residual;
 mod setup;
 mod suspects;
@@ -16,6 +17,7 @@ use calumma_wire::{Offer, SystemId};
 
 pub use self::entries::Entry;
 pub use self::notice::Notice;
+pub use self::pins::{Holding, Pins};
 pub use self::residual::{Residual, Residuals, Uncounted};
 pub use self::setup::{Graded, Hop, Setup, salt};
 pub use self::suspects::{Suspect, Suspects};
@@ -27,5 +29,8 @@ pub const GUARD_SINCE: u8 = 2;
 /// The first version in which loops are reported before a window is over.
 pub const NOTICE_SINCE: u8 = 3;
 
+/// The first version in which flows can be pinned.
+pub const PINS_SINCE: u8 = 4;
+
 /// What a switch that runs it offers.
-pub const OFFER: Offer = Offer { system: SystemId::CFS, lowest: 1, highest: NOTICE_SINCE };
+pub const OFFER: Offer = Offer { system: SystemId::CFS, lowest: 1, highest: PINS_SINCE };

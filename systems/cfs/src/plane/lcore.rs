@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use calumma_plane::parse::detail::IpFields;
-use calumma_plane::slots::{AnySlots, CountOnly};
+use calumma_plane::slots::AnySlots;
 use calumma_plane::system::LcoreSystem;
-use calumma_plane::{Counters, Flows, MarkedRun, Recorded, Run, Slots};
+use calumma_plane::{Counters, FlowSet, Flows, MarkedRun, Recorded, Run, Slots};
 use calumma_sketch::grade::Claims;
 use calumma_sketch::{BURST, HashFamily, Key};
 
 use super::notices::Noticing;
-use super::record::{Common, Packets, Window};
+use super::record::{Common, Entering, Packets, Window};
 use crate::frames::Entry;
 
 /// CFS's half on an lcore.
@@ -20,7 +20,7 @@ use crate::frames::Entry;
 #[derive(Debug)]
 pub(super) struct OnLcore<K: Key> {
     common: Arc<Common>,
-    slots: Slots<CountOnly, Window<K>>,
+    slots: Slots<Entering, Window<K>>,
     /// Those of the last window that packets were recorded in.
     claims: Claims,
     noticing: Noticing,
@@ -29,9 +29,14 @@ pub(super) struct OnLcore<K: Key> {
 }
 
 impl<K: Key> OnLcore<K> {
-    /// No records yet.
-    pub(super) fn new(common: Arc<Common>, first_epoch: u64, noticing: Noticing) -> Self {
-        let slots = Slots::new(first_epoch, common.setup.window_epochs.into(), ());
+    /// No records yet; `pins` hold from `first_epoch` on.
+    pub(super) fn new(
+        common: Arc<Common>,
+        first_epoch: u64,
+        pins: FlowSet,
+        noticing: Noticing,
+    ) -> Self {
+        let slots = Slots::new(first_epoch, common.setup.window_epochs.into(), pins);
         let claims = if common.setup.claim { Claims::default() } else { Claims::NONE };
         Self { common, slots, claims, noticing, shared: false }
     }
@@ -164,7 +169,7 @@ impl<K: Key> LcoreSystem<K> for OnLcore<K> {
 #[inline]
 fn window<'a, K: Key>(
     common: &Common,
-    slots: &'a mut Slots<CountOnly, Window<K>>,
+    slots: &'a mut Slots<Entering, Window<K>>,
     claims: &mut Claims,
     bit: usize,
 ) -> Option<&'a mut Recorded<Window<K>>> {
@@ -179,7 +184,7 @@ fn window<'a, K: Key>(
 #[cold]
 fn begin<K: Key>(
     common: &Common,
-    slots: &mut Slots<CountOnly, Window<K>>,
+    slots: &mut Slots<Entering, Window<K>>,
     claims: &mut Claims,
     bit: usize,
 ) {

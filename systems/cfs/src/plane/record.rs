@@ -4,11 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use calumma_epoch::EpochClock;
-use calumma_plane::Record;
 use calumma_plane::parse::detail::IpFields;
+use calumma_plane::{FlowSet, Record};
 use calumma_sketch::grade::{self, Chosen, Claims};
 use calumma_sketch::residual::{Counts, Residual as _};
 use calumma_sketch::simd::{Isa, Work};
+use calumma_sketch::sketchint::flow_word;
 use calumma_sketch::table::{BoundedTable, Capacity, Rank, Sink};
 use calumma_sketch::{BURST, HashColumns, HashFamily, Hashes, HyperLogLog, Key};
 
@@ -75,6 +76,8 @@ pub(super) struct Window<K: Key> {
     pub(super) epoch: u64,
     seed: u32,
     start_ns: u64,
+    /// Flows that come before all others, the same for the whole window.
+    pins: FlowSet,
     pub(super) share: Share<K>,
     /// All flows that were seen.
     pub(super) flows: HyperLogLog,
@@ -119,7 +122,18 @@ impl<K: Key> Window<K> {
         let residual = common.setup.residual;
         let residual = residual.map(|buckets| Residual::new(buckets, common.is_edge));
         let guard = common.setup.guard.then(Guard::new);
-        Self { common, epoch: 0, seed: 0, start_ns: 0, share, flows, others, residual, guard }
+        Self {
+            common,
+            epoch: 0,
+            seed: 0,
+            start_ns: 0,
+            pins: FlowSet::default(),
+            share,
+            flows,
+            others,
+            residual,
+            guard,
+        }
     }
 
     /// Bytes of memory that the lcore's table and what belongs to it take.
@@ -155,17 +169,18 @@ impl<K: Key> Window<K> {
 }
 
 impl<K: Key> Record for Window<K> {
-    type Plan = ();
+    type Plan = FlowSet;
 
-    fn begin(&mut self, (): &(), epoch: u64) {
+    fn begin(&mut self, pins: &FlowSet, epoch: u64) {
+        self.pins.clone_from(pins);
         let Common { setup, clock, .. } = &*self.common;
         self.epoch = epoch;
         self.seed = setup.seed(epoch / u64::from(setup.window_epochs));
         self.start_ns = clock.start_of(epoch);
     }
 
-    fn plan(&self) -> &() {
-        &()
+    fn plan(&self) -> &FlowSet {
+        &self.pins
     }
 
     /// Keeps a copy of the other's table: which counts are exact depends on all of them. Takes
@@ -194,6 +209,27 @@ impl<K: Key> Record for Window<K> {
     }
 }
 
+/// Keeps nothing of packets that enter but what holds in their window: they are recorded by the bit
+/// that they are stamped with.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Entering(FlowSet);
+
+impl Record for Entering {
+    type Plan = FlowSet;
+
+    fn begin(&mut self, pins: &FlowSet, _epoch: u64) {
+        self.0.clone_from(pins);
+    }
+
+    fn plan(&self) -> &FlowSet {
+        &self.0
+    }
+
+    fn merge(&mut self, _other: &Self) {}
+
+    fn clear(&mut self) {}
+}
+
 struct Recording<'a, 'b, K: Key> {
     window: &'a mut Window<K>,
     common: &'a Common,
@@ -217,7 +253,9 @@ impl<K: Key> Work for Recording<'_, '_, K> {
             }
         };
         let claims = window.share.claims.unwrap_or(Claims::NONE);
-        let chosen = if single { Chosen::Single } else { Chosen::Shared };
+        let unpinned = if single { Chosen::Single } else { Chosen::Shared };
+        let (pins, has_pins) = (&window.pins, !window.pins.is_empty(K::KIND));
+        let mut chosen = unpinned;
         let (mut ranks, mut goes_on) = ([Rank::default(); BURST], 0);
         let mut grade = 0;
         for (at, key) in keys.iter().enumerate().take(BURST) {
@@ -226,6 +264,8 @@ impl<K: Key> Work for Recording<'_, '_, K> {
                 let of = hashes.of(at);
                 let ttl = ip.get(at).map_or(0, |fields| fields.ttl);
                 grade = common.grade(isa, &of, window.seed, ttl);
+                let is_pinned = has_pins && pins.has(K::KIND, flow_word(&of));
+                chosen = if is_pinned { Chosen::Pinned } else { unpinned };
                 window.flows.insert(&of);
             }
             let ranked = claims.rank(chosen, claimed >> at & 1 == 1, grade);

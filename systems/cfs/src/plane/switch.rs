@@ -1,10 +1,12 @@
 //! CFS on the control thread of a switch: what is offered, and frames of finished windows.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
+use calumma_plane::FlowSet;
+use calumma_plane::flow_set::SharedSets;
 use calumma_plane::secret::hash_key;
-use calumma_plane::slots::CountOnly;
 use calumma_plane::system::{
     FinishedSide, Groups, LcoreHalf, LcoreSystem, Notes, Recorded, RouteWatch, SessionContext,
     SwitchSystem, System,
@@ -14,8 +16,10 @@ use calumma_wire::{Offer, Role, Side, SideKind, SystemSetup};
 
 use super::lcore::OnLcore;
 use super::notices::Notices;
-use super::record::{Common, Window};
-use crate::frames::{self, Graded, NOTICE_SINCE, OFFER, Setup, Totals, salt};
+use super::record::{Common, Entering, Window};
+use crate::frames::{
+    self, Graded, Holding, NOTICE_SINCE, OFFER, PINS_SINCE, Pins, Setup, Totals, salt,
+};
 
 /// CFS, which runs on edges and on switches between them.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +48,11 @@ impl System for Cfs {
         setup: &SystemSetup,
     ) -> Result<Box<dyn SwitchSystem>, String> {
         let notices = (setup.version >= NOTICE_SINCE).then(RefCell::default);
+        let holding = (setup.version >= PINS_SINCE).then(|| Holding {
+            setup: setup.setup.clone(),
+            epoch: session.first_epoch,
+            plan: setup.plan.clone(),
+        });
         let setup = Setup::decode(&setup.setup).map_err(|problem| problem.to_string())?;
         if setup.claim && !session.carries_claims {
             let why = "claim = true: the bit of the claim is part of the carrier's signature";
@@ -60,8 +69,20 @@ impl System for Cfs {
         let common = Arc::new(Common { setup, family, salt, is_edge, clock: session.clock });
         let SessionContext { first_epoch, lcores, .. } = *session;
         let (hash_key, routes) = (key.id(), session.routes.clone());
-        let counted = Cell::default();
-        Ok(Box::new(OnSwitch { common, hash_key, first_epoch, lcores, routes, counted, notices }))
+        let (counted, sets) = (Cell::default(), SharedSets::default());
+        let half = OnSwitch {
+            common,
+            hash_key,
+            first_epoch,
+            lcores,
+            routes,
+            counted,
+            notices,
+            holding,
+            sets,
+        };
+        half.first_pins()?;
+        Ok(Box::new(half))
     }
 }
 
@@ -76,6 +97,9 @@ struct OnSwitch {
     counted: Cell<Counted>,
     /// Flows that go round, for a controller that reads notices.
     notices: Option<RefCell<Notices>>,
+    /// What it measures by, for a controller that pins flows.
+    holding: Option<Holding>,
+    sets: SharedSets,
 }
 
 /// Sums over all windows that are finished.
@@ -120,16 +144,33 @@ impl Counted {
 }
 
 impl OnSwitch {
+    /// The flows that a plan pins, for lcores to have.
+    fn pins(&self, plan: &[u8]) -> Result<FlowSet, String> {
+        if self.holding.is_none() && !plan.is_empty() {
+            return Err("there is nothing to plan in this version".to_owned());
+        }
+        let pins = Pins::decode(plan, self.common.setup.entries);
+        let pins = pins.map_err(|problem| problem.to_string())?;
+        Ok(self.sets.share(FlowSet::of(&pins.flows, &self.common.family)))
+    }
+
+    /// Those that hold from the start on.
+    fn first_pins(&self) -> Result<FlowSet, String> {
+        self.pins(self.holding.as_ref().map_or(&[], |holding| &holding.plan))
+    }
+
     fn half<K: Key>(&self) -> Box<dyn LcoreSystem<K>> {
+        // That they can be read was seen when it began, or when they were accepted.
+        let pins = self.first_pins().unwrap_or_default();
         let noticing = self.notices.as_ref().map(|notices| notices.borrow_mut().lcore());
         let noticing = noticing.unwrap_or_default();
-        Box::new(OnLcore::new(self.common.clone(), self.first_epoch, noticing))
+        Box::new(OnLcore::new(self.common.clone(), self.first_epoch, pins, noticing))
     }
 
     fn empty<K: Key>(&self) -> Groups {
         let window = Window::<K>::new(self.common.clone(), self.lcores);
         Groups {
-            ingress: Box::new(Recorded::new(CountOnly)),
+            ingress: Box::new(Recorded::new(Entering::default())),
             by_bit: Box::new(Recorded::new(window)),
         }
     }
@@ -159,6 +200,20 @@ impl SwitchSystem for OnSwitch {
             KeyKind::Ipv4 => self.empty::<FlowKey>(),
             KeyKind::Dual => self.empty::<WideKey>(),
         }
+    }
+
+    fn plan(&self, plan: &[u8]) -> Result<Box<dyn Any + Send>, String> {
+        Ok(Box::new(self.pins(plan)?))
+    }
+
+    fn accept(&mut self, epoch: u64, plan: &[u8]) {
+        if let Some(holding) = &mut self.holding {
+            (holding.epoch, holding.plan) = (epoch, plan.to_vec());
+        }
+    }
+
+    fn holding(&self) -> Vec<u8> {
+        self.holding.as_ref().map_or(Vec::new(), Holding::encode)
     }
 
     fn side(&self, finished: FinishedSide<'_>) -> Option<(Side, Notes)> {

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use calumma_cfs::Cfs;
-use calumma_cfs::frames::{Notice, OFFER, Setup, Window};
+use calumma_cfs::frames::{Notice, OFFER, Pins, Setup, Window};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_plane::measure::Side;
 use calumma_plane::packet::Frame;
@@ -136,6 +136,13 @@ impl Switch {
         let (epoch, body) = self.merger.system(0).unwrap().notice(now_ns)?;
         let flows = Notice::decode(&body).unwrap().flows;
         Some((epoch, flows.into_iter().map(|of| of.key).collect()))
+    }
+
+    /// Pins these flows from an epoch on.
+    pub(crate) fn pin(&mut self, epoch: u64, flows: impl IntoIterator<Item = WideKey>) {
+        let flows: std::collections::BTreeSet<WideKey> = flows.into_iter().collect();
+        let plan = Pins { flows: flows.into_iter().collect() }.encode();
+        self.merger.reconfigure(0, epoch, &plan).unwrap();
     }
 
     /// The system's totals.

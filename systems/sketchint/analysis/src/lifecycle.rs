@@ -11,10 +11,11 @@
 //! longer under way. One that is away goes on as it is, and counts so, for as long as a source goes
 //! on without a controller; then no source is left that nobody knows of.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use calumma_analysis::{Applied, Flow, Node, Noticed, Standing, Steer};
+use calumma_analysis::steer::first_keys;
+use calumma_analysis::{Applied, Node, Noticed, RecentlyNoticed, Standing, Steer};
 use calumma_epoch::EpochClock;
 use calumma_sketch::WideKey;
 use calumma_sketchint::frames::{Holding, Plan, Setup, Step};
@@ -26,9 +27,6 @@ const ORPHAN_MARGIN_NS: u64 = 6_000_000_000;
 
 /// Decisions that are remembered, for windows that are reported later.
 const MOST_DECISIONS: usize = 64;
-
-/// Epochs of which the flows that ChameleMon finds are kept.
-const EPOCHS_NOTICED: usize = 20;
 
 /// Where a network stands, shared by who decides and who reports it.
 #[derive(Clone, Debug)]
@@ -55,29 +53,26 @@ struct State {
 }
 
 /// Flows that carry stacks whatever the share.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Attention {
-    /// What ChameleMon found in the last epochs, the newest last.
-    noticed: VecDeque<Noticed>,
+    /// What ChameleMon found in the last epochs.
+    noticed: RecentlyNoticed,
     /// The flows of the plan that edges have been sent last.
     sent: Arc<[WideKey]>,
+}
+
+impl Default for Attention {
+    fn default() -> Self {
+        Self { noticed: RecentlyNoticed::new(Plan::MOST_ATTENDED), sent: Arc::default() }
+    }
 }
 
 impl Attention {
     /// The flows of the last epochs, as many as there is room for: those that lost packets before
     /// heavy hitters, and those of newer epochs first.
     fn flows(&self) -> Arc<[WideKey]> {
-        let newest_first = || self.noticed.iter().rev();
-        let victims = newest_first().flat_map(|of| &of.victims);
-        let all = victims.chain(newest_first().flat_map(|of| &of.heavy_hitters));
-        let mut flows = BTreeSet::new();
-        for key in all.filter_map(Flow::key) {
-            if flows.len() == Plan::MOST_ATTENDED {
-                break;
-            }
-            flows.insert(key);
-        }
-        flows.into_iter().collect()
+        let all = self.noticed.victims().chain(self.noticed.heavy_hitters());
+        first_keys(all, Plan::MOST_ATTENDED).into()
     }
 }
 
@@ -296,15 +291,7 @@ impl Steer for Lifecycle {
 
     fn notice(&mut self, noticed: &Noticed) {
         if let Some(attention) = &mut self.lock().attention {
-            if attention.noticed.len() == EPOCHS_NOTICED {
-                attention.noticed.pop_front();
-            }
-            let some = |flows: &[Flow]| flows.iter().take(Plan::MOST_ATTENDED).copied().collect();
-            attention.noticed.push_back(Noticed {
-                epoch: noticed.epoch,
-                victims: some(&noticed.victims),
-                heavy_hitters: some(&noticed.heavy_hitters),
-            });
+            attention.noticed.add(noticed);
         }
     }
 }

@@ -7,9 +7,10 @@
 
 use std::sync::Arc;
 
+use calumma_plane::flow_set::{put_flows, read_flows};
 use calumma_sketch::WideKey;
 use calumma_wire::DecodeError;
-use calumma_wire::body::{Body, put_u8, put_u16};
+use calumma_wire::body::{Body, put_u8};
 
 /// How far INT is switched on, the same for all switches: each takes what it does from this.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,8 +76,7 @@ impl Plan {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(3 + self.attended.len() * WideKey::LEN);
         put_u8(&mut out, self.step as u8);
-        put_u16(&mut out, self.attended.len() as u16);
-        self.attended.iter().for_each(|key| out.extend_from_slice(key.as_bytes()));
+        put_flows(&mut out, &self.attended);
         out
     }
 
@@ -85,22 +85,12 @@ impl Plan {
     /// # Errors
     /// The first byte that can't be read, and why.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        const FIELD: &str = "flows";
         let mut body = Body::new("a plan of sketchint", bytes, 0);
         let number = body.u8("step")?;
         let step = Step::ALL.get(usize::from(number)).copied();
         let step =
             step.ok_or_else(|| body.wrong(0, "step", format_args!("there is no step {number}")))?;
-        let number = usize::from(body.u16(FIELD)?);
-        if number > Self::MOST_ATTENDED {
-            let why = format_args!("{number}: there may be {}", Self::MOST_ATTENDED);
-            return Err(body.wrong(1, FIELD, why));
-        }
-        let keys = body.bytes(FIELD, number * WideKey::LEN)?.as_chunks::<{ WideKey::LEN }>().0;
-        let attended: Arc<[WideKey]> = keys.iter().copied().map(WideKey::from_bytes).collect();
-        if !attended.is_sorted_by(|one, other| one < other) {
-            return Err(body.wrong(3, FIELD, "not in order"));
-        }
+        let attended = read_flows(&mut body, "flows", Self::MOST_ATTENDED)?;
         body.end()?;
         Ok(Self { step, attended })
     }

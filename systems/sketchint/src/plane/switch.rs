@@ -6,6 +6,7 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use calumma_plane::flow_set::SharedSets;
 use calumma_plane::int::Insertion;
 use calumma_plane::secret::hash_key;
 use calumma_plane::system::{
@@ -16,7 +17,7 @@ use calumma_sketch::sketchint::ShapeError;
 use calumma_sketch::{AnyKey, FlowKey, HashFamily, Key, KeyKind, WideKey};
 use calumma_wire::{Offer, Role, Side, SideKind, SystemSetup};
 
-use super::attended::{LcorePlan, Shared};
+use super::attended::LcorePlan;
 use super::lcore::{Common, Held, OnEdge, OnTransit};
 use super::record::{SinkSetup, SinkWindow};
 use crate::frames::{Holding, OFFER, Passed, Plan, Setup, Step, Window};
@@ -75,9 +76,8 @@ impl System for SketchInt {
         let sink = SinkSetup { layout, own: Some(node.get().into()), family, clock, has_times };
         let holding = Holding { setup: bytes, epoch: first_epoch, plan };
         let (common, sink, hash_key) = (Arc::new(common), Arc::new(sink), key.id());
-        let plans = Shared::default();
-        let half =
-            OnSwitch { common, sink, hash_key, is_edge, first_epoch, lcores, holding, plans };
+        let sets = SharedSets::default();
+        let half = OnSwitch { common, sink, hash_key, is_edge, first_epoch, lcores, holding, sets };
         half.try_windows()?;
         Ok(Box::new(half))
     }
@@ -98,7 +98,7 @@ struct OnSwitch {
     first_epoch: u64,
     lcores: usize,
     holding: Holding,
-    plans: Shared,
+    sets: SharedSets,
 }
 
 impl OnSwitch {
@@ -117,7 +117,7 @@ impl OnSwitch {
 
     fn half<K: Key>(&self) -> Box<dyn LcoreSystem<K>> {
         let common = self.common.clone();
-        let plan = self.plans.share(LcorePlan::of(&self.holding.plan, &common.family));
+        let plan = LcorePlan::of(&self.holding.plan, &common.family, &self.sets);
         if self.is_edge {
             Box::new(OnEdge::<K>::new(common, self.first_epoch, plan))
         } else {
@@ -160,7 +160,7 @@ impl SwitchSystem for OnSwitch {
 
     fn plan(&self, plan: &[u8]) -> Result<Box<dyn Any + Send>, String> {
         let plan = Plan::decode(plan).map_err(|problem| problem.to_string())?;
-        Ok(Box::new(self.plans.share(LcorePlan::of(&plan, &self.common.family))))
+        Ok(Box::new(LcorePlan::of(&plan, &self.common.family, &self.sets)))
     }
 
     fn accept(&mut self, epoch: u64, plan: &[u8]) {

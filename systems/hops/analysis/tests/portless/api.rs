@@ -29,10 +29,26 @@ pub(crate) fn get(controller: &Running, path: &str) -> Value {
     answer
 }
 
+/// The answer to `body`, with which the owner of `token` changes something.
+#[allow(dead_code, reason = "not every test crate changes something")]
+pub(crate) fn post(controller: &Running, token: &str, path: &str, body: &Value) -> Value {
+    let body = body.to_string();
+    let length = body.len();
+    let headers = format!(
+        "Authorization: Bearer {token}\r\nContent-Type: application/json\r\n\
+         Content-Length: {length}"
+    );
+    ask(controller, &format!("POST {path}"), &headers, &body)
+}
+
 fn fetch(controller: &Running, path: &str) -> Value {
+    ask(controller, &format!("GET {path}"), "Accept: */*", "")
+}
+
+fn ask(controller: &Running, path: &str, headers: &str, body: &str) -> Value {
     let mut stream = TcpStream::connect(controller.http().unwrap()).unwrap();
     // Of 1.0: long answers come in one piece.
-    let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n");
+    let request = format!("{path} HTTP/1.0\r\nHost: localhost\r\n{headers}\r\n\r\n{body}");
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();

@@ -1,5 +1,6 @@
 //! Networks that are played by hand, and whole ones in which nodes come and go at random.
 
+use calumma_analysis::Flow;
 use calumma_epoch::Guards;
 use calumma_sketch::Key;
 use calumma_wire::Role;

@@ -1,0 +1,131 @@
+//! What may change from window to window: flows that come before all others at every switch.
+//!
+//! ```text
+//! nothing, where there are none; else  number of flows (2)  their keys (37 each)
+//! ```
+//!
+//! What a switch holds is its setup, the epoch from which on its plan holds, and the plan:
+//!
+//! ```text
+//! setup (4 and its bytes)  epoch (8)  plan
+//! ```
+
+use std::sync::Arc;
+
+use calumma_plane::flow_set::{put_flows, read_flows};
+use calumma_sketch::WideKey;
+use calumma_wire::DecodeError;
+use calumma_wire::body::{Body, put_bytes, put_u64};
+
+/// Flows that come before all others at every switch of a network.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pins {
+    /// By rising keys, each once.
+    pub flows: Arc<[WideKey]>,
+}
+
+impl Pins {
+    /// Most flows that can be pinned, whatever a table holds.
+    pub const MOST: u32 = 4096;
+
+    /// Most flows that can be pinned before tables of so many entries.
+    pub const fn most_of(entries: u32) -> u32 {
+        if entries / 4 < Self::MOST { entries / 4 } else { Self::MOST }
+    }
+
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        if !self.flows.is_empty() {
+            put_flows(&mut out, &self.flows);
+        }
+        out
+    }
+
+    /// What these bytes say.
+    ///
+    /// # Errors
+    /// The first byte that can't be read, and why: also more flows than can be pinned before
+    /// tables of so many entries.
+    pub fn decode(bytes: &[u8], entries: u32) -> Result<Self, DecodeError> {
+        if bytes.is_empty() {
+            return Ok(Self::default());
+        }
+        let mut body = Body::new("a plan of cfs", bytes, 0);
+        let flows = read_flows(&mut body, "pins", Self::most_of(entries) as usize)?;
+        if flows.is_empty() {
+            return Err(body.wrong(0, "pins", "0: must be 1 or more, or not be there"));
+        }
+        body.end()?;
+        Ok(Self { flows })
+    }
+}
+
+/// What a switch measures by, for a controller that has just come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holding {
+    /// Its setup, as it was sent.
+    pub setup: Vec<u8>,
+    /// The epoch from which on its plan holds.
+    pub epoch: u64,
+    /// The plan that it has accepted last, as it was sent.
+    pub plan: Vec<u8>,
+}
+
+impl Holding {
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_bytes(&mut out, &self.setup);
+        put_u64(&mut out, self.epoch);
+        out.extend_from_slice(&self.plan);
+        out
+    }
+
+    /// What these bytes say. Whether the plan is one, the caller must look.
+    ///
+    /// # Errors
+    /// The first byte that can't be read, and why.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut body = Body::new("a holding of cfs", bytes, 0);
+        let (setup, epoch) = (body.blob("setup")?, body.u64("epoch")?);
+        Ok(Self { setup, epoch, plan: body.rest().to_vec() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(port: u16) -> WideKey {
+        WideKey::v4([10, 1, 0, 2].into(), [10, 2, 0, 2].into(), port, 80, 6)
+    }
+
+    #[test]
+    fn plans_are_laid_out_as_documented() {
+        assert!(Pins::default().encode().is_empty());
+        assert_eq!(Pins::decode(&[], 256), Ok(Pins::default()));
+        let pins = Pins { flows: [key(1), key(2)].into() };
+        let bytes = pins.encode();
+        assert_eq!(bytes, [&[2, 0][..], key(1).as_bytes(), key(2).as_bytes()].concat());
+        assert_eq!(Pins::decode(&bytes, 256), Ok(pins));
+
+        let says = |bytes: &[u8], words: &str| {
+            let refused = Pins::decode(bytes, 256).unwrap_err().to_string();
+            assert!(refused.ends_with(words), "{refused}");
+        };
+        says(&[65, 0], "byte 0 of a plan of cfs: pins: 65: there may be 64");
+        says(&[0, 0], "pins: 0: must be 1 or more, or not be there");
+        says(&Pins { flows: [key(2), key(1)].into() }.encode(), "pins: not in order");
+        assert!(Pins::decode(&bytes[..40], 256).is_err());
+        assert_eq!([256, 16_384, 1 << 22].map(Pins::most_of), [64, 4096, 4096]);
+    }
+
+    #[test]
+    fn what_a_switch_holds_comes_back() {
+        let plan = Pins { flows: [key(1)].into() }.encode();
+        let holding = Holding { setup: vec![1, 2, 3], epoch: 77, plan };
+        assert_eq!(Holding::decode(&holding.encode()), Ok(holding.clone()));
+        assert!(Holding::decode(&holding.encode()[..10]).is_err());
+    }
+}
