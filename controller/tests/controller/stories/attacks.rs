@@ -50,7 +50,7 @@ pub(crate) fn reports_go_on(
     most: Duration,
 ) {
     for _ in 0..3 {
-        let epoch = e9.recent_epoch();
+        let epoch = e9.next_epoch();
         let mut world: World = World::new(&["e9"], &e9.layout, &e9.hash_key, e9.attention, epoch);
         for n in 0..200 {
             world.send((0, 0), flow(n), 3, |_| false);

@@ -250,6 +250,15 @@ impl Edge {
         self.clock.epoch_at(unix_ns()) - 1
     }
 
+    /// The epoch that runs now, once it has passed: one that nothing has been reported of.
+    pub(crate) fn next_epoch(&self) -> u64 {
+        let running = self.clock.epoch_at(unix_ns());
+        while self.recent_epoch() < running {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        running
+    }
+
     pub(crate) fn world(&self, epoch: u64) -> World {
         World::new(&["e1", "e2"], &self.layout, &self.hash_key, self.attention, epoch)
     }
