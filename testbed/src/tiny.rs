@@ -95,17 +95,12 @@ impl Trouble {
     ];
 
     /// The same with disks, which take more time than all the rest.
-    pub const WITH_DISKS: [Self; 9] = [
-        Self::Loss,
-        Self::Jitter,
-        Self::Copies,
-        Self::Strangers,
-        Self::Sparse,
-        Self::Clocks,
-        Self::Translation,
-        Self::Control,
-        Self::Disk,
-    ];
+    pub const WITH_DISKS: [Self; Self::HOLDS.len() + 1] = {
+        let mut all = [Self::Disk; Self::HOLDS.len() + 1];
+        let (others, _) = all.split_at_mut(Self::HOLDS.len());
+        others.copy_from_slice(&Self::HOLDS);
+        all
+    };
 }
 
 /// A network that is drawn from a seed.

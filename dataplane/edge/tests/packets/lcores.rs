@@ -123,7 +123,7 @@ struct Accounts {
     /// Recorded by the lcores, as they entered and as they left.
     recorded: [u64; 2],
     /// In what the switch finished.
-    told: [u64; 2],
+    reported: [u64; 2],
     discarded: Discarded,
 }
 
@@ -133,11 +133,11 @@ impl Accounts {
         for part in collector.poll() {
             match part {
                 Part::Ingress { record, .. } => {
-                    self.told[0] += record.packets;
+                    self.reported[0] += record.packets;
                     collector.recycle(record);
                 }
                 Part::Egress { record, .. } => {
-                    self.told[1] += record.packets;
+                    self.reported[1] += record.packets;
                     collector.recycle(record);
                 }
                 Part::Sealed { .. } => {}
@@ -197,7 +197,7 @@ fn accounts(lcores: usize, stalls: &[(usize, u64, u64)]) -> Accounts {
 fn what_one_lcore_recorded_while_another_stood_still_is_counted_as_discarded() {
     let undisturbed = accounts(2, &[]);
     assert_eq!(undisturbed.discarded, Discarded::default());
-    assert!(undisturbed.recorded[0] > 800 && undisturbed.recorded == undisturbed.told);
+    assert!(undisturbed.recorded[0] > 800 && undisturbed.recorded == undisturbed.reported);
     let disturbed = accounts(2, &[(1, 120, 350)]);
     assert!(disturbed.discarded.ingress > 50 && disturbed.discarded.egress > 50, "{disturbed:?}");
 }
@@ -242,21 +242,22 @@ fn threads_hand_over_every_record_once() {
         lcores.into_iter().map(|lcore| lcore.join().unwrap()).collect()
     });
     accounts.receive(&mut collector);
-    let Accounts { recorded, told, discarded } = accounts.finish(collector, &workers);
-    assert!(told[0] > 1000, "{told:?}");
-    assert_eq!(recorded, [told[0] + discarded.ingress, told[1] + discarded.egress]);
+    let Accounts { recorded, reported, discarded } = accounts.finish(collector, &workers);
+    assert!(reported[0] > 1000, "{reported:?}");
+    assert_eq!(recorded, [reported[0] + discarded.ingress, reported[1] + discarded.egress]);
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn what_is_recorded_is_told_or_discarded_whoever_stands_still(
+    fn what_is_recorded_is_reported_or_discarded_whoever_stands_still(
         lcores in 1usize..4,
         stalls in prop::collection::vec((0usize..4, 0u64..500, 1u64..400), 0..6),
     ) {
-        let Accounts { recorded, told, discarded } = accounts(lcores, &stalls);
-        prop_assert_eq!(recorded, [told[0] + discarded.ingress, told[1] + discarded.egress]);
+        let Accounts { recorded, reported, discarded } = accounts(lcores, &stalls);
+        let sums = [reported[0] + discarded.ingress, reported[1] + discarded.egress];
+        prop_assert_eq!(recorded, sums);
     }
 
     #[test]
