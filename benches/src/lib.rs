@@ -11,6 +11,8 @@ pub mod load;
 pub mod measure;
 pub mod memory;
 pub mod network;
+pub mod passport;
 pub mod peers;
 pub mod sketchint;
+pub mod windows;
 pub mod workload;

@@ -30,11 +30,11 @@ const SINK: u32 = 90;
 const LCORES: usize = 2;
 
 /// What packets of a burst came by: nodes and latencies.
-type Ways = [([u32; HOPS], [u32; HOPS]); BURST];
+pub(crate) type Ways = [([u32; HOPS], [u32; HOPS]); BURST];
 
 /// What the packets of a burst met: the way of a fat-tree's flow follows from its key, and of
 /// a thousand latencies one is long.
-fn ways(keys: &[FlowKey], number: usize) -> Ways {
+pub(crate) fn ways(keys: &[FlowKey], number: usize) -> Ways {
     std::array::from_fn(|at| {
         let flow = keys.get(at).map_or(0, |key| u32::from(key.sport()));
         let pod = 1 + flow % 3;

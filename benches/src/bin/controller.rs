@@ -9,11 +9,13 @@ use calumma_benches::controller;
 use calumma_benches::load::{self, Load};
 use calumma_benches::measure::{self, Figure};
 use calumma_benches::network::{Keys, Network};
+use calumma_benches::windows::Collection;
 use clap::Parser;
 
 /// Response, bytes and reach of the controller
 ///
-/// First each step on one core: four edges at the paper's sizes, 25,000 flows at each. Then a
+/// First each step on one core: four edges at the paper's sizes, 25,000 flows at each, and a window
+/// of four SketchINT sinks with 9,000 flows and five hops. Then a
 /// controller of its own (calumma-controller beside this program) under edges that speak the real
 /// protocol over loopback, more and more of them until it does not keep up.
 #[derive(Parser)]
@@ -69,8 +71,12 @@ fn main() -> Result<()> {
 
     let network = Network::measure(4, MANY_FLOWS, Keys::Hosts);
     let random = Network::measure(4, MANY_FLOWS, Keys::Random);
-    let mut figures = measure::in_turns(controller::steps(&network), cli.rounds.into());
+    let mut collection = Collection::default();
+    let mut steps = controller::steps(&network);
+    steps.push(collection.case());
+    let mut figures = measure::in_turns(steps, cli.rounds.into());
     figures.extend(controller::bytes(&network, &random));
+    figures.extend(collection.bytes());
     if !cli.steps_only {
         figures.extend(live(&controller()?)?);
     }

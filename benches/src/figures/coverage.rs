@@ -69,19 +69,20 @@ pub(super) const FIGURES: [Figure<Setup>; 6] = [
 ];
 
 /// A network, and how it is called.
-struct Place {
+pub(super) struct Place {
     topology: &'static str,
-    name: &'static str,
+    pub(super) name: &'static str,
 }
 
-const FAT_TREE: Place = Place { topology: "fat-tree:8", name: "fat-tree of 80 switches" };
-const GEANT: Place =
+pub(super) const FAT_TREE: Place =
+    Place { topology: "fat-tree:8", name: "fat-tree of 80 switches" };
+pub(super) const GEANT: Place =
     Place { topology: "testbed/topologies/geant2012.toml", name: "GEANT of 40 switches" };
 
 impl Place {
     /// GEANT is read from where the program is started or, where that is not the repository, from
     /// where it was built.
-    fn load(&self) -> Result<Network> {
+    pub(super) fn load(&self) -> Result<Network> {
         let built = concat!(env!("CARGO_MANIFEST_DIR"), "/../");
         let is_here =
             !self.topology.ends_with(".toml") || std::path::Path::new(self.topology).exists();
@@ -92,7 +93,7 @@ impl Place {
 }
 
 /// How an algorithm is called, and whether it is the project's.
-fn named(algorithm: Algorithm) -> (&'static str, bool) {
+pub(super) fn named(algorithm: Algorithm) -> (&'static str, bool) {
     match algorithm {
         Algorithm::Claim => ("folding and claims", true),
         Algorithm::ClaimFr => ("claims and Fermat residual", true),
@@ -109,7 +110,7 @@ fn named(algorithm: Algorithm) -> (&'static str, bool) {
     }
 }
 
-fn series(algorithm: Algorithm, points: Vec<(f64, f64)>) -> Series {
+pub(super) fn series(algorithm: Algorithm, points: Vec<(f64, f64)>) -> Series {
     match named(algorithm) {
         (name, true) => Series::ours(name, points),
         (name, false) => Series::new(name, points),
@@ -129,10 +130,15 @@ const COMPARED: [Algorithm; 9] = [
 ];
 
 /// Entries in the network for each flow.
-const ROOM: [f64; 10] = [0.33, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0];
+pub(super) const ROOM: [f64; 10] = [0.33, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0];
 
 /// Plays trials, as many at a time as there are CPUs.
 fn play_all(network: &Network, trials: &[Trial]) -> Vec<Outcome> {
+    play_flows(network, trials).into_iter().map(|(outcome, _)| outcome).collect()
+}
+
+/// The same, with whether each flow was counted.
+pub(super) fn play_flows(network: &Network, trials: &[Trial]) -> Vec<(Outcome, Vec<bool>)> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(trials.len());
     let next = std::sync::atomic::AtomicUsize::new(0);
     let work = || {
@@ -140,18 +146,18 @@ fn play_all(network: &Network, trials: &[Trial]) -> Vec<Outcome> {
         loop {
             let at = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let Some(trial) = trials.get(at) else { return played };
-            played.push((at, network.play(trial)));
+            played.push((at, network.play_flows(trial)));
         }
     };
-    let mut all: Vec<(usize, Outcome)> = std::thread::scope(|scope| {
+    let mut all: Vec<(usize, (Outcome, Vec<bool>))> = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
         workers.into_iter().flat_map(|worker| worker.join().unwrap_or_default()).collect()
     });
     all.sort_by_key(|&(at, _)| at);
-    all.into_iter().map(|(_, outcome)| outcome).collect()
+    all.into_iter().map(|(_, played)| played).collect()
 }
 
-fn wrong<'a>(outcomes: impl IntoIterator<Item = &'a Outcome>) -> u64 {
+pub(super) fn wrong<'a>(outcomes: impl IntoIterator<Item = &'a Outcome>) -> u64 {
     outcomes.into_iter().map(|outcome| outcome.wrong).sum()
 }
 
@@ -203,13 +209,13 @@ fn by_flows(setup: &Setup) -> Result<Drawn> {
 }
 
 /// Packets of the flows of a trace.
-struct Trace {
-    name: String,
-    sizes: Vec<u32>,
+pub(super) struct Trace {
+    pub(super) name: String,
+    pub(super) sizes: Vec<u32>,
 }
 
 /// The paper's traces where they are among the captures, and what stands in for them otherwise.
-fn traces(setup: &Setup) -> Result<Vec<Trace>> {
+pub(super) fn traces(setup: &Setup) -> Result<Vec<Trace>> {
     let synthetic = |sizes: Sizes, flows: u32| {
         let flows = setup.choose(flows, flows / 20);
         let place = |flow: u32| (f64::from(flow) + 0.5) / f64::from(flows);
@@ -260,7 +266,7 @@ fn traces(setup: &Setup) -> Result<Vec<Trace>> {
     Ok(traces)
 }
 
-const IN_TRACES: [Algorithm; 6] = [
+pub(super) const IN_TRACES: [Algorithm; 6] = [
     Algorithm::Claim,
     Algorithm::ClaimFr,
     Algorithm::Fold,

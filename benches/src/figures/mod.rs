@@ -9,6 +9,7 @@ mod hinted;
 mod insertion;
 mod latency;
 mod loss;
+mod selection;
 mod sizing;
 mod sketchint;
 mod speed;
@@ -48,7 +49,8 @@ pub fn table() -> Vec<Figure<Setup>> {
             tasks::MIXED,
         ])
         .chain(coverage::FIGURES)
-        .chain([sketchint::FIGURE, latency::FIGURE, speed::FIGURE])
+        .chain(selection::FIGURES)
+        .chain([sketchint::FIGURE, speed::FIGURE, latency::FIGURE, latency::COLLECTION])
         .chain([sizing::FIGURE, hinted::FIGURE, insertion::FIGURE])
         .collect()
 }

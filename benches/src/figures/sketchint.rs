@@ -29,10 +29,10 @@ pub(super) const FIGURE: Figure<Setup> = Figure {
 };
 
 /// Widths of the counter arrays, which fill the same memory each.
-pub(super) const WIDTHS: [u32; 4] = [4, 8, 16, 32];
+pub(super) const WIDTHS: [u32; 5] = [2, 4, 8, 16, 32];
 
 /// Arrays of `bytes` in all.
-pub(super) fn levels(bytes: usize) -> [Level; 4] {
+pub(super) fn levels(bytes: usize) -> [Level; 5] {
     WIDTHS.map(|bits| Level::new(bits, (bytes * 8 / WIDTHS.len()) as u32 / bits))
 }
 
@@ -231,10 +231,6 @@ fn measure(setup: &Setup) -> Result<Drawn> {
              pairs of epochs where the paper has 100 runs on CAIDA's traces.",
             pairs.len()
         ))
-        .because(
-            "Four arrays of 4 to 32 bits, where the paper has five from 2 bits on: our hash family has \
-             words for four.",
-        )
         .because(
             "Distribution and entropy come from sums, which counters of CU insertion are not: there is \
              no curve of TowerCU and of CU in (f) and (h).",

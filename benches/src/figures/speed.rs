@@ -66,7 +66,7 @@ fn measure(setup: &Setup) -> Result<Drawn> {
     });
     Ok(sentences
         .fold(Drawn::new(charts), Drawn::measured)
-        .because("Three rows in CM and CU and four arrays in TowerSketch, where the paper has five each; \
+        .because("Three rows in CM and CU, where the paper has five, and five arrays in TowerSketch; \
                   all hash once and derive the indexes, where the paper hashes once for each.")
         .because("Every thread has a sketch of its own, as every lcore of the edge switch has, and they \
                   are added up afterwards: counters are equal to those of one sketch, so that there is \

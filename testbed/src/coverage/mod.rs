@@ -24,7 +24,7 @@ use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use serde::{Serialize, Serializer};
 
-use self::switches::{Packets, Switches};
+use self::switches::{Packets, Switches, Truth};
 
 pub use self::algorithm::{Algorithm, Kind};
 pub use self::network::Network;
@@ -115,6 +115,9 @@ pub struct Trial {
     pub residual_claimed: bool,
     /// Packets of each flow by its number; one where there are none.
     pub sizes: Vec<u32>,
+    /// Flows that all switches count, whatever their hashes: as many as this of the largest that
+    /// were counted in the window before. Flows of one number are then one flow in all windows.
+    pub pins: u32,
     /// Windows, of which the last one counts.
     pub windows: u32,
     /// What flows, their ways and the hash key are drawn from.
@@ -133,6 +136,7 @@ impl Trial {
             residual: None,
             residual_claimed: false,
             sizes: Vec::new(),
+            pins: 0,
             windows: algorithm.windows(),
             seed,
         }
@@ -177,6 +181,9 @@ pub struct Outcome {
     pub decoded: f64,
     /// Residuals that came out complete; none where there was no residual.
     pub complete: Option<usize>,
+    /// Share of the flows that would be seen to go round, by a switch that has them in its table,
+    /// if they did so between two neighbouring switches of their ways.
+    pub loops: f64,
     /// Flows counted with another number of packets or bytes than they had.
     pub wrong: u64,
     /// Flows in all, as the switches' merged HyperLogLog sketches estimate them.
@@ -188,6 +195,11 @@ pub struct Outcome {
 impl Network {
     /// Plays a trial.
     pub fn play(&self, trial: &Trial) -> Outcome {
+        self.play_flows(trial).0
+    }
+
+    /// Plays a trial, and says of each flow by its number whether it was counted.
+    pub fn play_flows(&self, trial: &Trial) -> (Outcome, Vec<bool>) {
         let mut rng = StdRng::seed_from_u64(trial.seed);
         let family = HashFamily::new(&HashKey::from_bytes(rng.random()));
         let entries = trial.entries.of(self.switches(), &mut rng);
@@ -201,7 +213,7 @@ impl Network {
         let mut ways = HashMap::new();
         let windows = trial.windows.max(1);
         let mut counted = switches::Counted::default();
-        let mut bytes = 0;
+        let (mut bytes, mut looped) = (0, 0);
         for window in 0..windows {
             ways.clear();
             let truth =
@@ -211,6 +223,7 @@ impl Network {
                 bytes = switches.bytes() / self.switches();
             }
             counted = switches.finish(&truth, &ways, places, is_last);
+            looped = truth.iter().filter(|truth| truth.looped.is_some()).count();
         }
         let share = |flows: f64| flows / f64::from(trial.flows.max(1));
         let in_tables = counted.tables.iter().filter(|&&entries| entries > 0).count();
@@ -221,7 +234,8 @@ impl Network {
         let coverage = share((in_tables + decoded) as f64);
         let optimum = share(most_counted(&ways, &room) as f64);
         let has_residual = trial.algorithm.has_residual();
-        Outcome {
+        let loops_seen = counted.loops.iter().filter(|&&is_seen| is_seen).count();
+        let outcome = Outcome {
             topology: self.name.clone(),
             nodes: self.switches(),
             flows: trial.flows,
@@ -237,10 +251,14 @@ impl Network {
             duplicates: share(entries_used as f64 - in_tables as f64),
             decoded: share(decoded as f64),
             complete: has_residual.then_some(counted.complete),
+            loops: loops_seen as f64 / looped.max(1) as f64,
             wrong: counted.wrong,
             flows_estimated: switches.estimate(),
             bytes_per_node: bytes,
-        }
+        };
+        let both = counted.tables.iter().zip(&counted.decoded);
+        let flows = both.map(|(&entries, &decoded)| entries > 0 || decoded).collect();
+        (outcome, flows)
     }
 
     /// How many of so many flows pass each switch.
@@ -261,7 +279,7 @@ impl Network {
         window: u32,
         (switches, ways): &mut (&mut Switches<'_>, &mut HashMap<Vec<usize>, u64>),
         rng: &mut StdRng,
-    ) -> Vec<Counts> {
+    ) -> Vec<Truth> {
         let seed = grade::window_seed(window.into());
         let mut truth = Vec::with_capacity(trial.flows as usize);
         let mut later = Vec::new();
@@ -276,7 +294,7 @@ impl Network {
             let first = packets.div_ceil(2);
             let now = Packets { key: &key, hashes: &hashes, word, counts: counts(first) };
             switches.pass(&now, &way.switches);
-            truth.push(counts(packets));
+            truth.push(Truth { counts: counts(packets), looped: looped(&way.switches, flow) });
             if first < packets {
                 later.push((key, counts(packets - first), way.switches.clone()));
             }
@@ -289,4 +307,11 @@ impl Network {
         }
         truth
     }
+}
+
+/// Two neighbouring switches of a way, which follow from the flow's number; none where the way has
+/// one switch.
+fn looped(way: &[usize], flow: u32) -> Option<[usize; 2]> {
+    let at = (flow.wrapping_mul(0x9E37_79B9) >> 16) as usize % way.len().checked_sub(1)?.max(1);
+    way.get(at..at + 2)?.try_into().ok()
 }

@@ -1,7 +1,8 @@
 //! The switches of a network: their tables, claims, residuals, and what all of them make of a
 //! window.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use calumma_baselines::CSamp;
@@ -150,6 +151,13 @@ pub(super) struct Packets<'a> {
     pub(super) counts: Counts,
 }
 
+/// What is true of a flow.
+pub(super) struct Truth {
+    pub(super) counts: Counts,
+    /// The switches between which it would go round, if it did.
+    pub(super) looped: Option<[usize; 2]>,
+}
+
 /// All switches of a network.
 pub(super) struct Switches<'a> {
     all: Vec<Switch>,
@@ -159,6 +167,8 @@ pub(super) struct Switches<'a> {
     family: &'a HashFamily,
     /// Who counts what, by the flows of the last window.
     ranges: CSamp,
+    /// Numbers of the flows that all switches count.
+    pinned: HashSet<u32>,
 }
 
 /// What came of a window: how often each flow was counted, and what of it was wrong.
@@ -168,6 +178,8 @@ pub(super) struct Counted {
     pub(super) tables: Vec<u8>,
     /// Whether a residual that came out complete has it.
     pub(super) decoded: Vec<bool>,
+    /// Whether a table that would see the flow go round has it.
+    pub(super) loops: Vec<bool>,
     /// Counts that differ from the truth.
     pub(super) wrong: u64,
     /// Residuals that came out complete.
@@ -205,7 +217,8 @@ impl<'a> Switches<'a> {
         let all = entries.iter().zip(flows).map(switch).collect();
         let asked = || trial.residual.or(algorithm.usual_residual());
         let kind = algorithm.has_residual().then(asked).flatten();
-        let mut switches = Self { all, kind, trial, family, ranges: CSamp::default() };
+        let (ranges, pinned) = (CSamp::default(), HashSet::new());
+        let mut switches = Self { all, kind, trial, family, ranges, pinned };
         switches.renew_residuals();
         switches
     }
@@ -226,7 +239,11 @@ impl<'a> Switches<'a> {
     pub(super) fn pass(&mut self, packets: &Packets<'_>, way: &[usize]) {
         let Packets { key, hashes, word, counts } = *packets;
         let algorithm = self.trial.algorithm;
-        let chosen = if way.len() == 1 { Chosen::Single } else { Chosen::Shared };
+        let chosen = match way.len() {
+            _ if self.pinned.contains(&key.src_word()) => Chosen::Pinned,
+            1 => Chosen::Single,
+            _ => Chosen::Shared,
+        };
         let counting = (algorithm == Algorithm::Csamp).then(|| {
             let mut class = way.to_vec();
             class.sort_unstable();
@@ -269,24 +286,31 @@ impl<'a> Switches<'a> {
     /// each flow had, by its number; `places` where a flow can have passed.
     pub(super) fn finish(
         &mut self,
-        truth: &[Counts],
+        truth: &[Truth],
         ways: &HashMap<Vec<usize>, u64>,
         places: impl Fn(&FlowKey, &mut Vec<usize>),
         is_last: bool,
     ) -> Counted {
         self.finish_tables();
         let mut counted = Counted::default();
-        if is_last {
+        if is_last || self.trial.pins > 0 {
             counted.tables = vec![0; truth.len()];
             counted.decoded = vec![false; truth.len()];
-            for (key, _, counts) in self.all.iter().flat_map(|switch| switch.table.flows()) {
-                let flow = key.src_word() as usize;
-                counted.tables[flow] += 1;
-                counted.wrong += u64::from(*counts != truth[flow]);
+            counted.loops = vec![false; truth.len()];
+            for (at, switch) in self.all.iter().enumerate() {
+                for (key, _, counts) in switch.table.flows() {
+                    let flow = key.src_word() as usize;
+                    counted.tables[flow] += 1;
+                    counted.loops[flow] |= truth[flow].looped.is_some_and(|of| of.contains(&at));
+                    counted.wrong += u64::from(*counts != truth[flow].counts);
+                }
             }
             self.decode(truth, places, &mut counted);
+        }
+        if is_last {
             return counted;
         }
+        self.pin(truth, &counted);
         if self.trial.algorithm == Algorithm::Csamp {
             let room = |switch: &Switch| switch.table.entries() as u64;
             let room: Vec<u64> = self.all.iter().map(room).collect();
@@ -301,6 +325,20 @@ impl<'a> Switches<'a> {
         }
         self.renew_residuals();
         counted
+    }
+
+    /// Pins the largest flows that were counted.
+    fn pin(&mut self, truth: &[Truth], counted: &Counted) {
+        if self.trial.pins == 0 {
+            return;
+        }
+        let flows = counted.tables.iter().zip(&counted.decoded).zip(0_u32..);
+        let is_counted = |&((&entries, &decoded), _): &((&u8, &bool), u32)| entries > 0 || decoded;
+        let mut flows: Vec<u32> = flows.filter(is_counted).map(|(_, flow)| flow).collect();
+        // A count that is right is the flow's size.
+        flows.sort_by_key(|&flow| Reverse(truth[flow as usize].counts.packets));
+        flows.truncate(self.trial.pins as usize);
+        self.pinned = flows.into_iter().collect();
     }
 
     /// Evicts what tables have too much, to the residuals.
@@ -323,7 +361,7 @@ impl<'a> Switches<'a> {
     /// Decodes the residuals.
     fn decode(
         &mut self,
-        truth: &[Counts],
+        truth: &[Truth],
         places: impl Fn(&FlowKey, &mut Vec<usize>),
         counted: &mut Counted,
     ) {
@@ -354,7 +392,7 @@ impl<'a> Switches<'a> {
             for (key, counts) in node.flows {
                 let flow = key.src_word() as usize;
                 match truth.get(flow) {
-                    Some(truth) if *truth == counts => counted.decoded[flow] = true,
+                    Some(truth) if truth.counts == counts => counted.decoded[flow] = true,
                     _ => counted.wrong += 1,
                 }
             }

@@ -99,6 +99,40 @@ fn flows_of_many_packets_are_counted_to_the_last_one() {
     }
 }
 
+/// By simulation of the paper's rules: 0.40 of the loops in the fat-tree and 0.42 in GEANT at one
+/// entry a flow, and more at two.
+#[test]
+fn loops_are_seen_where_a_switch_in_them_has_the_flow() {
+    for (network, share) in [(Network::load("fat-tree:8").unwrap(), 0.40), (geant(), 0.42)] {
+        let seen = |entries_per_flow| {
+            let flows = network.switches() as u32 * 1_000 / entries_per_flow;
+            let trial = Trial::new(Algorithm::Fold, flows, Entries::Even(1_000), 4);
+            checked(network.play(&trial)).loops
+        };
+        let [one, two] = [1, 2].map(seen);
+        assert!((one - share).abs() < 0.03, "{one}, and not {share}");
+        assert!((one + 0.2..0.9).contains(&two), "{one}, {two}");
+    }
+    let alone = [looped(&[7], 3), looped(&[], 3)];
+    assert!(alone == [None; 2] && looped(&[7, 9], 3) == Some([7, 9]));
+}
+
+#[test]
+fn the_largest_flows_are_counted_once_they_are_pinned() {
+    let network = Network::load("fat-tree:8").unwrap();
+    // A tenth of an entry for each flow; of a thousand flows one is large.
+    let sizes = (0..1_000).map(|flow| if flow == 0 { 5_000 } else { 1 }).collect();
+    let trial = Trial { sizes, ..Trial::new(Algorithm::Claim, 80_000, Entries::Even(100), 1) };
+    let large_counted = |pins| {
+        let (outcome, counted) = network.play_flows(&Trial { pins, ..trial.clone() });
+        let counted = (0..80).filter(|flow| counted[flow * 1_000]).count();
+        (checked(outcome).coverage, counted)
+    };
+    let ((all, without), (_, with)) = (large_counted(0), large_counted(25));
+    assert!(all < 0.11 && without < 20, "{all}, {without}");
+    assert!(with >= 25, "25 are pinned, and others counted by chance: {with}");
+}
+
 #[test]
 fn ranges_of_the_last_window_cover_most_of_the_next_one() {
     let outcome = outcome(Algorithm::Csamp, 1.0);

@@ -21,10 +21,13 @@ pub(crate) const Z95: f64 = 1.96;
 
 /// A share between bounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Coverage {
-    pub(crate) value: f64,
-    pub(crate) low: f64,
-    pub(crate) high: f64,
+pub struct Coverage {
+    /// The share.
+    pub value: f64,
+    /// At least so much, 95 times out of 100.
+    pub low: f64,
+    /// At most so much, 95 times out of 100.
+    pub high: f64,
 }
 
 impl Coverage {

@@ -47,11 +47,13 @@ use calumma_wire::{Offer, Role};
 use prometheus::Registry;
 
 use crate::analysis::Cooperating;
+pub use crate::coverage::Coverage;
 use crate::parameters::Parameters;
 pub use crate::report::{
     BlackHole, FlowCount, Found, Guarded, HeavyChange, HeavyHitter, HeavyPrefix, HopCount, KeptIn,
     Listed, Loop, LoopsNoticed, Loss, NodeReport, PathChange, Residue, SizeBin, Spread,
 };
+pub use crate::spread::{Peers, peers};
 
 /// The system in the controller's list.
 #[derive(Clone, Copy, Debug)]

@@ -19,12 +19,15 @@ use crate::coverage::{Coverage, Local, Z95, dst, src};
 use crate::flows::Judged;
 use crate::report::Spread;
 
-/// How many peers there are.
+/// How many peers an address has flows to.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Peers {
-    estimate: f64,
-    low: f64,
-    high: f64,
+pub struct Peers {
+    /// About so many.
+    pub estimate: f64,
+    /// At least so many, 95 times out of 100.
+    pub low: f64,
+    /// At most so many, 95 times out of 100.
+    pub high: f64,
 }
 
 impl Peers {
@@ -98,8 +101,9 @@ fn of_each(
     found
 }
 
-/// How many peers there are, of those seen each with so many monitored flows.
-fn peers(seen: &[u32], coverage: Coverage) -> Peers {
+/// How many peers there are, of those seen each with so many monitored flows (section IV-C of the
+/// paper, where a pair may have several flows).
+pub fn peers(seen: &[u32], coverage: Coverage) -> Peers {
     let number = seen.len() as f64;
     if coverage.low >= 1.0 {
         return Peers { estimate: number, low: number, high: number };
