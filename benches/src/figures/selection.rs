@@ -344,7 +344,7 @@ fn in_traces(
         let entries: Vec<u32> =
             room.iter().map(|&room| entries_of(&network, flows.number, room)).collect();
         let heading = format!("{}: {} flows", trace.name, flows.number);
-        let mut charts = Charts::new(&heading, |label| Axis::linear(label), axis);
+        let mut charts = Charts::new(&heading, Axis::linear, axis);
         let mut sentences = Vec::new();
         for &rule in rules {
             let played = play(&network, rule, &flows, &entries);
@@ -449,11 +449,9 @@ fn loops(setup: &Setup, place: &Place) -> Result<Drawn> {
     let flows = Flows { number: setup.choose(100_000, 10_000), sizes: &[] };
     let entries: Vec<u32> =
         room.iter().map(|&room| entries_of(&network, flows.number, room)).collect();
-    let mut charts = Charts::new(
-        "loops of two switches",
-        |label| Axis::linear(label),
-        || Axis::linear("share of the loops seen"),
-    );
+    let mut charts = Charts::new("loops of two switches", Axis::linear, || {
+        Axis::linear("share of the loops seen")
+    });
     let mut sentences = Vec::new();
     for rule in [Algorithm::Claim, Algorithm::Fold, Algorithm::Greedy, Algorithm::CfsFr] {
         let rule = Rule::of(rule);
