@@ -308,7 +308,8 @@ fn check(config: &Config, arguments: &Arguments) -> anyhow::Result<()> {
         println!("  archive      in {}", archive.dir.display());
     }
     if let Some(ipfix) = &config.ipfix {
-        println!("  ipfix        to {}", ipfix.collector);
+        let flows = if ipfix.flows { ", with the flows of cfs" } else { "" };
+        println!("  ipfix        to {}{flows}", ipfix.collector);
     }
     if let Some(alerts) = &config.alerts {
         let to =

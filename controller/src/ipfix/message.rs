@@ -15,6 +15,9 @@ const SET_HEADER: usize = 4;
 /// Set that holds templates.
 const TEMPLATE_SET: u16 = 2;
 
+/// Set that holds templates of options.
+const OPTIONS_SET: u16 = 3;
+
 /// Number of the protocol's version.
 const VERSION: u16 = 10;
 
@@ -23,6 +26,10 @@ pub const MAX_MESSAGE: usize = 1400;
 
 /// `forwardingStatus` of packets that were dropped, the reason unknown.
 pub const DROPPED: u8 = 0b1000_0000;
+
+/// `flowSelectorAlgorithm` of selection by what is already in a table (RFC 7014): a flow's hash and
+/// the grades of the flows that the table holds decide together.
+pub const FLOW_STATE_DEPENDENT: u16 = 9;
 
 /// An information element: its number at IANA and its bytes here.
 type Element = (u16, u16);
@@ -37,9 +44,18 @@ const SOURCE_PORT: Element = (7, 2);
 const DESTINATION_PORT: Element = (11, 2);
 const PROTOCOL: Element = (4, 1);
 const FORWARDING_STATUS: Element = (89, 1);
+const OCTETS: Element = (1, 8);
 const PACKETS: Element = (2, 8);
 const DROPPED_PACKETS: Element = (133, 8);
+const MINIMUM_TTL: Element = (52, 1);
+const MAXIMUM_TTL: Element = (53, 1);
 const OBSERVATION_POINT: Element = (138, 8);
+const INTERVAL_START_MS: Element = (359, 8);
+const INTERVAL_END_MS: Element = (360, 8);
+const SELECTOR_ALGORITHM: Element = (390, 2);
+const SELECTED_OCTETS: Element = (391, 8);
+const SELECTED_PACKETS: Element = (392, 8);
+const SELECTED_FLOWS: Element = (393, 8);
 
 /// A kind of record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,11 +68,26 @@ pub enum Template {
     Victim6,
     /// A heavy hitter with IPv6 addresses.
     HeavyHitter6,
+    /// A flow that was counted exactly in a window.
+    Counted,
+    /// The same with IPv6 addresses.
+    Counted6,
+    /// A flow that was counted exactly, whose times to live are not known.
+    CountedOnly,
+    /// The same with IPv6 addresses.
+    CountedOnly6,
+    /// Which flows a node selected in a window, as options.
+    Selection,
 }
 
 impl Template {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Victim, Self::HeavyHitter, Self::Victim6, Self::HeavyHitter6];
+    /// Those of records of epochs.
+    pub const OF_EPOCHS: [Self; 4] =
+        [Self::Victim, Self::HeavyHitter, Self::Victim6, Self::HeavyHitter6];
+
+    /// Those of records of the flows of windows, without the options.
+    pub const OF_WINDOWS: [Self; 4] =
+        [Self::Counted, Self::Counted6, Self::CountedOnly, Self::CountedOnly6];
 
     /// Its number, which is that of the sets of its records.
     pub fn id(self) -> u16 {
@@ -65,70 +96,73 @@ impl Template {
             Self::HeavyHitter => 257,
             Self::Victim6 => 258,
             Self::HeavyHitter6 => 259,
+            Self::Counted => 260,
+            Self::Counted6 => 261,
+            Self::CountedOnly => 262,
+            Self::CountedOnly6 => 263,
+            Self::Selection => 264,
         }
     }
 
-    fn elements(self) -> &'static [Element] {
+    /// What of its elements comes first.
+    fn first(self) -> &'static [Element] {
         match self {
-            Self::Victim => &[
-                FLOW_START_MS,
-                FLOW_END_MS,
-                SOURCE_IPV4,
-                DESTINATION_IPV4,
-                SOURCE_PORT,
-                DESTINATION_PORT,
-                PROTOCOL,
-                PACKETS,
-                DROPPED_PACKETS,
-                FORWARDING_STATUS,
-            ],
-            Self::HeavyHitter => &[
-                FLOW_START_MS,
-                FLOW_END_MS,
-                SOURCE_IPV4,
-                DESTINATION_IPV4,
-                SOURCE_PORT,
-                DESTINATION_PORT,
-                PROTOCOL,
-                PACKETS,
-                OBSERVATION_POINT,
-            ],
-            Self::Victim6 => &[
-                FLOW_START_MS,
-                FLOW_END_MS,
-                SOURCE_IPV6,
-                DESTINATION_IPV6,
-                SOURCE_PORT,
-                DESTINATION_PORT,
-                PROTOCOL,
-                PACKETS,
-                DROPPED_PACKETS,
-                FORWARDING_STATUS,
-            ],
-            Self::HeavyHitter6 => &[
-                FLOW_START_MS,
-                FLOW_END_MS,
-                SOURCE_IPV6,
-                DESTINATION_IPV6,
-                SOURCE_PORT,
-                DESTINATION_PORT,
-                PROTOCOL,
-                PACKETS,
-                OBSERVATION_POINT,
+            // The scope.
+            Self::Selection => &[OBSERVATION_POINT],
+            Self::Victim | Self::HeavyHitter | Self::Counted | Self::CountedOnly => {
+                &[FLOW_START_MS, FLOW_END_MS, SOURCE_IPV4, DESTINATION_IPV4]
+            }
+            Self::Victim6 | Self::HeavyHitter6 | Self::Counted6 | Self::CountedOnly6 => {
+                &[FLOW_START_MS, FLOW_END_MS, SOURCE_IPV6, DESTINATION_IPV6]
+            }
+        }
+    }
+
+    /// And what follows, behind the ports and the protocol where it has these.
+    fn rest(self) -> &'static [Element] {
+        match self {
+            Self::Victim | Self::Victim6 => &[PACKETS, DROPPED_PACKETS, FORWARDING_STATUS],
+            Self::HeavyHitter | Self::HeavyHitter6 => &[PACKETS, OBSERVATION_POINT],
+            Self::Counted | Self::Counted6 => {
+                &[PACKETS, OBSERVATION_POINT, OCTETS, MINIMUM_TTL, MAXIMUM_TTL]
+            }
+            Self::CountedOnly | Self::CountedOnly6 => &[PACKETS, OBSERVATION_POINT, OCTETS],
+            Self::Selection => &[
+                INTERVAL_START_MS,
+                INTERVAL_END_MS,
+                SELECTOR_ALGORITHM,
+                SELECTED_OCTETS,
+                SELECTED_PACKETS,
+                SELECTED_FLOWS,
             ],
         }
+    }
+
+    fn elements(self) -> impl Iterator<Item = Element> {
+        const OF_FLOW: &[Element] = &[SOURCE_PORT, DESTINATION_PORT, PROTOCOL];
+        let of_flow = if self == Self::Selection { &[] } else { OF_FLOW };
+        [self.first(), of_flow, self.rest()].into_iter().flatten().copied()
     }
 
     /// Bytes of one of its records.
     pub fn record_bytes(self) -> usize {
-        self.elements().iter().map(|(_, bytes)| usize::from(*bytes)).sum()
+        self.elements().map(|(_, bytes)| usize::from(bytes)).sum()
     }
 }
 
-/// A data record.
+/// What a data record is made of.
+pub trait Data {
+    /// The template that describes it.
+    fn template(&self) -> Template;
+
+    /// Appends its bytes: as many as the template says.
+    fn put(&self, out: &mut Vec<u8>);
+}
+
+/// A data record of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Start of the epoch in milliseconds since the Unix epoch.
+    /// Start of the epoch, or window, in milliseconds since the Unix epoch.
     pub start_ms: u64,
     /// Its end.
     pub end_ms: u64,
@@ -150,28 +184,47 @@ pub enum Kind {
     HeavyHitter {
         /// Packets.
         size: u64,
-        /// Where: the edge's place among the deployment's, from 1.
+        /// Where: the edge's place among the deployment's nodes, from 1.
         edge: u64,
+    },
+    /// It was counted exactly.
+    Counted {
+        /// Packets.
+        packets: u64,
+        /// Their bytes, as IP counts them.
+        bytes: u64,
+        /// Where: the node's place among the deployment's nodes, from 1.
+        node: u64,
+        /// The smallest and the largest time to live, where these are known.
+        ttls: Option<[u8; 2]>,
     },
 }
 
 impl Record {
-    /// The template that describes it.
-    pub fn template(&self) -> Template {
-        match (self.kind, self.flow.src.is_ipv4() && self.flow.dst.is_ipv4()) {
+    fn is_ipv4(&self) -> bool {
+        self.flow.src.is_ipv4() && self.flow.dst.is_ipv4()
+    }
+}
+
+impl Data for Record {
+    fn template(&self) -> Template {
+        match (self.kind, self.is_ipv4()) {
             (Kind::Victim { .. }, true) => Template::Victim,
             (Kind::HeavyHitter { .. }, true) => Template::HeavyHitter,
             (Kind::Victim { .. }, false) => Template::Victim6,
             (Kind::HeavyHitter { .. }, false) => Template::HeavyHitter6,
+            (Kind::Counted { ttls: Some(_), .. }, true) => Template::Counted,
+            (Kind::Counted { ttls: Some(_), .. }, false) => Template::Counted6,
+            (Kind::Counted { ttls: None, .. }, true) => Template::CountedOnly,
+            (Kind::Counted { ttls: None, .. }, false) => Template::CountedOnly6,
         }
     }
 
     fn put(&self, out: &mut Vec<u8>) {
-        let Self { start_ms, end_ms, flow, kind } = self;
-        out.extend_from_slice(&start_ms.to_be_bytes());
-        out.extend_from_slice(&end_ms.to_be_bytes());
+        let Self { start_ms, end_ms, flow, kind } = *self;
+        put_u64s(out, [start_ms, end_ms]);
         for address in [flow.src, flow.dst] {
-            match (address, flow.src.is_ipv4() && flow.dst.is_ipv4()) {
+            match (address, self.is_ipv4()) {
                 (IpAddr::V4(address), true) => out.extend_from_slice(&address.octets()),
                 (IpAddr::V4(address), false) => {
                     out.extend_from_slice(&address.to_ipv6_mapped().octets());
@@ -185,16 +238,51 @@ impl Record {
         match kind {
             Kind::Victim { lost } => {
                 // The packets of this record are those that were dropped.
-                out.extend_from_slice(&lost.to_be_bytes());
-                out.extend_from_slice(&lost.to_be_bytes());
+                put_u64s(out, [lost, lost]);
                 out.push(DROPPED);
             }
-            Kind::HeavyHitter { size, edge } => {
-                out.extend_from_slice(&size.to_be_bytes());
-                out.extend_from_slice(&edge.to_be_bytes());
+            Kind::HeavyHitter { size, edge } => put_u64s(out, [size, edge]),
+            Kind::Counted { packets, bytes, node, ttls } => {
+                put_u64s(out, [packets, node, bytes]);
+                out.extend(ttls.into_iter().flatten());
             }
         }
     }
+}
+
+/// The flows that a node counted exactly in a window: those that its Intermediate Flow Selection
+/// Process (RFC 7014) selected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Selection {
+    /// Start of the window in milliseconds since the Unix epoch.
+    pub start_ms: u64,
+    /// Its end.
+    pub end_ms: u64,
+    /// Where: the node's place among the deployment's nodes, from 1.
+    pub node: u64,
+    /// How many flows.
+    pub flows: u64,
+    /// Their packets at the node.
+    pub packets: u64,
+    /// The bytes of these, as IP counts them.
+    pub bytes: u64,
+}
+
+impl Data for Selection {
+    fn template(&self) -> Template {
+        Template::Selection
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        let Self { start_ms, end_ms, node, flows, packets, bytes } = *self;
+        put_u64s(out, [node, start_ms, end_ms]);
+        put_u16(out, FLOW_STATE_DEPENDENT);
+        put_u64s(out, [bytes, packets, flows]);
+    }
+}
+
+fn put_u64s<const N: usize>(out: &mut Vec<u8>, values: [u64; N]) {
+    values.iter().for_each(|value| out.extend_from_slice(&value.to_be_bytes()));
 }
 
 fn put_u16(out: &mut Vec<u8>, value: u16) {
@@ -215,27 +303,28 @@ impl Encoder {
         Self { domain, sequence: 0 }
     }
 
-    /// The message that says what records look like; `time` is in seconds since the Unix epoch.
-    pub fn templates(&self, time: u32) -> Vec<u8> {
+    /// The message that says what records look like, those of windows too where these are sent;
+    /// `time` is in seconds since the Unix epoch.
+    pub fn templates(&self, time: u32, windows: bool) -> Vec<u8> {
         let mut message = self.header(time);
-        let set = begin_set(&mut message, TEMPLATE_SET);
-        for template in Template::ALL {
-            put_u16(&mut message, template.id());
-            put_u16(&mut message, template.elements().len() as u16);
-            for (number, bytes) in template.elements() {
-                put_u16(&mut message, *number);
-                put_u16(&mut message, *bytes);
-            }
+        let mut of_data = Template::OF_EPOCHS.to_vec();
+        if windows {
+            of_data.extend(Template::OF_WINDOWS);
+            let set = begin_set(&mut message, OPTIONS_SET);
+            put_template(&mut message, Template::Selection);
+            end(&mut message, set);
         }
+        let set = begin_set(&mut message, TEMPLATE_SET);
+        of_data.into_iter().for_each(|template| put_template(&mut message, template));
         end(&mut message, set);
         message
     }
 
     /// The message that holds as many of `records` as fit, from the first on, and their number. All
     /// of it must have the same template as the first; the first that has not ends the message.
-    pub fn records(&mut self, time: u32, records: &[Record]) -> (Vec<u8>, usize) {
+    pub fn records<D: Data>(&mut self, time: u32, records: &[D]) -> (Vec<u8>, usize) {
         let mut message = self.header(time);
-        let Some(template) = records.first().map(Record::template) else { return (message, 0) };
+        let Some(template) = records.first().map(Data::template) else { return (message, 0) };
         let most = (MAX_MESSAGE - HEADER - SET_HEADER) / template.record_bytes();
         let set = begin_set(&mut message, template.id());
         let alike = records.iter().take(most).take_while(|record| record.template() == template);
@@ -258,6 +347,19 @@ impl Encoder {
         message.extend_from_slice(&self.sequence.to_be_bytes());
         message.extend_from_slice(&self.domain.to_be_bytes());
         message
+    }
+}
+
+/// Appends a template; one of options has its first element for a scope.
+fn put_template(message: &mut Vec<u8>, template: Template) {
+    put_u16(message, template.id());
+    put_u16(message, template.elements().count() as u16);
+    if template == Template::Selection {
+        put_u16(message, template.first().len() as u16);
+    }
+    for (number, bytes) in template.elements() {
+        put_u16(message, number);
+        put_u16(message, bytes);
     }
 }
 
@@ -293,7 +395,7 @@ mod tests {
 
     #[test]
     fn templates_are_as_the_rfc_has_them() {
-        let message = Encoder::new(9).templates(0x0102_0304);
+        let message = Encoder::new(9).templates(0x0102_0304, false);
         let header = [0, 10, 0, message.len() as u8, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 9];
         assert_eq!(message[..16], header);
         // One set with all templates, the first of ten elements, of which the first is 152.

@@ -192,7 +192,8 @@ fn background(hub: &Arc<Hub>) -> anyhow::Result<Background> {
         })?;
     }
     if let Some(section) = &config.ipfix {
-        background.add(Exporter::start(section, &config.edges)?)?;
+        let nodes = [&config.edges[..], &config.transits].concat();
+        background.add(Exporter::start(section, &nodes)?)?;
     }
     if let Some(section) = &config.alerts {
         let watched = hub.clone();

@@ -1,16 +1,15 @@
 //! Flow records as a collector that others wrote understands them: nfcapd receives, nfdump prints.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::net::UdpSocket;
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use calumma_controller::EpochReport;
-use calumma_controller::ipfix::{Exporter, IpfixSection};
+use calumma_controller::ipfix::{
+    Data, Encoder, Exporter, FLOW_STATE_DEPENDENT, IpfixSection, Kind, MAX_MESSAGE, Record,
+    Selection, Template,
+};
 use calumma_controller::report::{DecodeState, EdgeReport, Flow, HeavyHitter, Loss, LossClass};
-use calumma_testenv::has_program;
+use calumma_testenv::{Nfcapd, has_program};
 
 use crate::any::quiet;
 use crate::program::Folder;
@@ -82,51 +81,60 @@ fn nfdump_prints_the_victims_and_heavy_hitters_that_were_exported() {
         return;
     }
     let folder = Folder::new("nfdump");
-    // A port that was free a moment ago.
-    let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let log = fs::File::create(folder.path().join("log")).unwrap();
-    let flows = folder.path().join("flows");
-    fs::create_dir(&flows).unwrap();
-    let mut nfcapd = Command::new("nfcapd")
-        .args(["-b", "127.0.0.1", "-p", &port.to_string(), "-w"])
-        .arg(&flows)
-        .stdout(log.try_clone().unwrap())
-        .stderr(log)
-        .spawn()
-        .unwrap();
-    wait_for_listener(port);
-
-    let section: IpfixSection = toml::from_str(&format!("collector = '127.0.0.1:{port}'")).unwrap();
+    let nfcapd = Nfcapd::start(folder.path());
+    let collector = format!("collector = '127.0.0.1:{}'", nfcapd.port());
+    let section: IpfixSection = toml::from_str(&collector).unwrap();
     let edges = ["e1".to_owned(), "e2".to_owned()];
     let mut exporter = Exporter::start(&section, &edges).unwrap();
     exporter.export(&report(), 1_769_860_801, Instant::now()).unwrap();
-    std::thread::sleep(Duration::from_millis(300));
-
-    let stopped = Command::new("kill").arg(nfcapd.id().to_string()).status().unwrap();
-    assert!(stopped.success() && nfcapd.wait().unwrap().success());
-    let log = fs::read_to_string(folder.path().join("log")).unwrap();
-    assert!(log.contains("Sequence Errors: 0, Bad Packets: 0"), "{log}");
-    assert_eq!(dumped(&flows), wanted());
+    assert_eq!(dumped(&nfcapd.stop(0)), wanted());
 }
 
-fn wait_for_listener(port: u16) {
-    let socket = format!("0100007F:{port:04X} ");
-    let since = Instant::now();
-    while !fs::read_to_string("/proc/net/udp").unwrap().contains(&socket) {
-        assert!(since.elapsed() < Duration::from_secs(20), "nfcapd does not listen");
-        std::thread::sleep(Duration::from_millis(20));
+/// The number of elements that a template of this number has in a message of templates.
+fn elements(message: &[u8], template: Template) -> Option<u8> {
+    let at =
+        message.windows(3).position(|all| all[..2] == template.id().to_be_bytes() && all[2] == 0);
+    message.get(at? + 3).copied()
+}
+
+#[test]
+fn windows_have_templates_of_flows_and_one_of_options() {
+    let message = Encoder::new(9).templates(1, true);
+    assert!(message.len() <= MAX_MESSAGE);
+    // First the options: seven elements, the first of which is the scope, `observationPointId`.
+    let options = [0, 3, 0, 4 + 6 + 7 * 4, 1, 8, 0, 7, 0, 1, 0, 138, 0, 8];
+    assert_eq!(message[16..16 + options.len()], options);
+    let of_windows = Template::OF_WINDOWS.map(|template| elements(&message, template));
+    assert_eq!(of_windows, [Some(12), Some(12), Some(10), Some(10)]);
+    let without = Encoder::new(9).templates(1, false);
+    assert_eq!(Template::OF_WINDOWS.map(|template| elements(&without, template)), [None; 4]);
+}
+
+#[test]
+fn a_selection_and_a_counted_flow_are_as_their_templates_say() {
+    let selection = Selection { start_ms: 1, end_ms: 2, node: 3, flows: 4, packets: 5, bytes: 6 };
+    let mut bytes = Vec::new();
+    selection.put(&mut bytes);
+    assert_eq!(bytes.len(), Template::Selection.record_bytes());
+    let algorithm = FLOW_STATE_DEPENDENT.to_be_bytes();
+    let [before, after] = [[3_u64, 1, 2], [6, 5, 4]].map(|of| of.map(u64::to_be_bytes).concat());
+    assert_eq!(bytes, [&before[..], &algorithm, &after].concat());
+    for (n, ttls) in [(1, None), (2, Some([61, 64])), (3, None), (6, Some([1, 255]))] {
+        let kind = Kind::Counted { packets: 7, bytes: 300, node: 2, ttls };
+        let record = Record { start_ms: 1, end_ms: 2, flow: flow(n), kind };
+        let mut bytes = Vec::new();
+        record.put(&mut bytes);
+        assert_eq!(bytes.len(), record.template().record_bytes());
+        let key = if is_ipv6(n.into()) { 16 + 32 + 5 } else { 16 + 8 + 5 };
+        let counts = [7_u64, 2, 300].map(u64::to_be_bytes).concat();
+        let rest: Vec<u8> = ttls.into_iter().flatten().collect();
+        assert_eq!(bytes[key..], [counts, rest].concat());
     }
 }
 
-/// What nfdump reads in the files that nfcapd wrote.
-fn dumped(flows: &Path) -> Seen {
-    let output = Command::new("nfdump")
-        .args(["-o", "json", "-R"])
-        .arg(flows)
-        .stderr(Stdio::inherit())
-        .output()
-        .unwrap();
-    let records: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
+/// What nfdump has read, as JSON.
+fn dumped(json: &[u8]) -> Seen {
+    let records: Vec<serde_json::Value> = serde_json::from_slice(json).unwrap();
     let start = "2026-01-31T12:00:00.000";
     let number = |record: &serde_json::Value, name: &str| record[name].as_u64();
     records

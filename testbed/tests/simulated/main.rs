@@ -4,6 +4,7 @@ mod cfs;
 mod clocks;
 mod disks;
 mod generator;
+mod ipfix;
 mod notices;
 mod p4_cfs;
 mod p4_edge;

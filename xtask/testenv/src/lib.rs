@@ -1,11 +1,12 @@
 //! What tests ask of the machine they run on: programs, captures of real traffic, time, network
-//! namespaces. A dev-dependency only.
+//! namespaces, collectors. A dev-dependency only.
 //!
 //! A test that lacks something calls [`skip`] and returns. Under `CI=true` it fails instead, so
 //! that nothing counts as tested that was not. `cargo xtask test` names a file in
 //! `CALUMMA_SKIPPED`; skipped tests are listed there, and counted as skipped instead of passed.
 
 mod namespace;
+mod nfcapd;
 
 use std::env;
 use std::fs::OpenOptions;
@@ -13,6 +14,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 pub use namespace::{Namespace, run};
+pub use nfcapd::Nfcapd;
 
 /// Whether this runs in CI, where everything that tests need must be there.
 pub fn is_ci() -> bool {

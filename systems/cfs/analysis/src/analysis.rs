@@ -21,7 +21,7 @@ use crate::losses::Losses;
 use crate::parameters::Parameters;
 use crate::pinning::Pinning;
 use crate::report::{
-    Found, Guarded, KeptIn, Listed, LoopsNoticed, NodeReport, Residue, SizeBin, Spread,
+    Exact, Found, Guarded, KeptIn, Listed, LoopsNoticed, NodeReport, Residue, SizeBin, Spread,
 };
 use crate::residual::Decoded;
 use crate::view::{Delivered, NodeView, PINNED, Seen, View};
@@ -152,7 +152,11 @@ impl Analysis for Cooperating {
         let (mut losses, mut loops, mut path_changes) = (Losses::default(), Vec::new(), Vec::new());
         let mut entries = Vec::new();
         let mut suspects = loops::suspects(&view);
+        let mut exact = vec![Exact::default(); view.nodes.len()];
         for (key, seen) in view.flows() {
+            for of in seen.iter().filter(|of| view.is_exact(of)) {
+                exact[of.node].add(of.entry);
+            }
             flows.push(Judged::of(&view, key, seen));
             entries.push(seen);
             losses.add(&view, &ends, key, seen);
@@ -201,7 +205,7 @@ impl Analysis for Cooperating {
                 superspreader: thresholds.superspreader,
                 coverage_wanted: thresholds.coverage_wanted,
             },
-            nodes: view.nodes.iter().map(|node| node_report(&setup, node)).collect(),
+            nodes: nodes_of(&view, &exact),
             flows: listed(&view, &flows, &entries, flows_listed),
             heavy_hitters: heavy::hitters(&flows, thresholds.heavy_packets),
             heavy_prefixes: heavy::prefixes(&view, &flows, &entries, thresholds.heavy_packets),
@@ -275,6 +279,20 @@ fn listed(
     largest.into_iter().map(|at| flows[at].listed(view, entries[at])).collect()
 }
 
+impl Exact {
+    fn add(&mut self, entry: &Entry) {
+        self.flows += 1;
+        self.packets = self.packets.saturating_add(entry.packets);
+        self.bytes = self.bytes.saturating_add(entry.bytes);
+    }
+}
+
+/// Every node that delivered, in order, with the flows that each of them counted exactly.
+fn nodes_of(view: &View<'_>, exact: &[Exact]) -> Vec<NodeReport> {
+    let both = view.nodes.iter().zip(exact);
+    both.map(|(node, &exact)| NodeReport { exact, ..node_report(view.setup, node) }).collect()
+}
+
 fn node_report(setup: &Setup, node: &NodeView<'_>) -> NodeReport {
     let Window { totals, limit, theta, flows, entries, routes_changed, suspects, .. } = node.window;
     let share = |grade: u32| f64::from(grade) / GRADES;
@@ -303,6 +321,7 @@ fn node_report(setup: &Setup, node: &NodeView<'_>) -> NodeReport {
         routes_changed: *routes_changed,
         sound: node.is_sound && node.unrecorded == 0,
         bytes: totals.memory,
+        exact: Exact::default(),
         residual: node.residual.map(residue),
         pinned: entries.iter().filter(|entry| entry.rank.class() == PINNED).count() as u64,
         guard: suspects.as_ref().map(guarded),

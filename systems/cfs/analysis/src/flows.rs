@@ -55,7 +55,15 @@ impl<'a> Judged<'a> {
             exact: self.exact,
             at: self.at.node,
             hops: self.hops,
+            ttls: self.ttls(),
         }
+    }
+
+    /// The smallest and the largest time to live of its packets at its node, where that is known.
+    fn ttls(&self) -> Option<[u8; 2]> {
+        // A residual's packets may have had any, and so may those that a table has not counted.
+        let has_all = self.exact && self.at.from == KeptIn::Table;
+        self.at.entry.ttls().filter(|_| has_all)
     }
 
     /// What a report lists of it.

@@ -59,9 +59,17 @@ pub struct Found {
     pub loops: Vec<Loop>,
     /// Flows whose packets came with different times to live, without being in a loop.
     pub path_changes: Vec<PathChange>,
-    /// Every monitored flow, for the archive; in a report that was read, those that it lists.
+    /// As [`counted`](Self::counted).
     #[serde(skip)]
     pub(crate) counted: Arc<Vec<Counted>>,
+}
+
+impl Found {
+    /// Every monitored flow, by rising keys, for the archive and for collectors; in a report that
+    /// was read, those that it lists.
+    pub fn counted(&self) -> &[Counted] {
+        &self.counted
+    }
 }
 
 impl Findings for Found {
@@ -133,12 +141,26 @@ pub struct NodeReport {
     /// Flows that it has an entry of since they were pinned.
     #[serde(default)]
     pub pinned: u64,
+    /// Flows whose packets at this node it counted exactly, be it in its table or its residual.
+    #[serde(default)]
+    pub exact: Exact,
     /// What came of its residual; absent where it keeps none.
     #[serde(default)]
     pub residual: Option<Residue>,
     /// Flows without an entry that it watched for loops; absent where it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard: Option<Guarded>,
+}
+
+/// Flows that a node counted exactly, and what it received of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exact {
+    /// How many flows.
+    pub flows: u64,
+    /// Their packets.
+    pub packets: u64,
+    /// The bytes of these, as IP counts them.
+    pub bytes: u64,
 }
 
 /// What came of a node's residual.
@@ -220,17 +242,24 @@ pub struct HopCount {
     pub from: KeptIn,
 }
 
-/// A flow in the archive.
+/// A flow in the archive, and for collectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Counted {
-    pub(crate) flow: Flow,
-    pub(crate) packets: u64,
-    pub(crate) bytes: u64,
-    pub(crate) exact: bool,
+pub struct Counted {
+    /// The flow.
+    pub flow: Flow,
+    /// As [`FlowCount::packets`].
+    pub packets: u64,
+    /// As [`FlowCount::bytes`].
+    pub bytes: u64,
+    /// As [`FlowCount::exact`].
+    pub exact: bool,
     /// The position in [`Found::nodes`] of the node that counted it.
-    pub(crate) at: usize,
+    pub at: usize,
     /// Nodes that have a count of it.
-    pub(crate) hops: u32,
+    pub hops: u32,
+    /// The smallest and the largest time to live that all of its packets came to that node with;
+    /// `None` where these are not known for certain.
+    pub ttls: Option<[u8; 2]>,
 }
 
 /// A flow of many packets.

@@ -26,6 +26,7 @@ impl Found {
                 exact: it.exact,
                 at: at(&it.at)?,
                 hops: it.hops.len() as u32,
+                ttls: None,
             })
         });
         self.counted = std::sync::Arc::new(counted.collect());
@@ -66,6 +67,10 @@ static FLOWS: TableOf<SystemReport<Found>, Counted> = TableOf {
         truth("exact", "whether these are all; else there were more", |row| Some(row.item.exact)),
         text("at", "the node that counted them", |row| Some(row.node.into())),
         u32("hops", "nodes that have an entry of it", |row| Some(row.item.hops)),
+        u8("ttl_min", "the smallest time to live of these packets; NULL: not known", |row| {
+            row.item.ttls.map(|[least, _]| least)
+        }),
+        u8("ttl_max", "the largest; NULL: not known", |row| row.item.ttls.map(|[_, most]| most)),
     ],
     rows: |report, rows| {
         let found = &report.findings;

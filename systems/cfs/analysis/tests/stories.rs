@@ -5,7 +5,7 @@ mod world;
 use calumma_analysis::alert::{AlertLimits, Reading};
 use calumma_analysis::{EpochHead, Flow, Notice, Report, System, SystemReport};
 use calumma_cfs::frames::{self, Entry, Suspect, Suspects};
-use calumma_cfs_analysis::{Cfs, Found, Guarded, LoopsNoticed};
+use calumma_cfs_analysis::{Cfs, Exact, Found, Guarded, LoopsNoticed};
 use calumma_sketch::FlowKey;
 use calumma_sketch::table::Rank;
 use calumma_topology::Place;
@@ -56,6 +56,28 @@ fn a_flows_count_is_that_of_one_node_and_losses_are_between_two() {
     let hops: Vec<_> = first.hops.iter().map(|hop| (&*hop.node, hop.hop, hop.packets)).collect();
     assert_eq!(hops, [("e1", Some(0), 100), ("s1", Some(1), 97), ("e2", Some(2), 93)]);
     assert_eq!((report.findings.monitored, report.findings.window), (4, 1001));
+}
+
+/// Collectors get what is exact, with times to live where these are known.
+#[test]
+fn the_times_to_live_of_a_flow_are_those_of_all_its_packets_or_not_known() {
+    let mut network = Network::new(json!({}));
+    network.count("e1", 1, 10);
+    let with = |entry: &mut Entry, differences: u64| {
+        (entry.differences, entry.looped) = (differences, 5);
+    };
+    with(network.count("e1", 2, 10), 1 << 3 | 1 << 1);
+    with(network.count("e1", 3, 10), 1 << 3 | 1);
+    network.count("e1", 4, 10).exact = false;
+    let report = network.report();
+    let counted = report.findings.counted().iter();
+    let ttls: Vec<_> = counted.map(|it| (it.exact, it.ttls)).collect();
+    let known = [(true, Some([64, 64])), (true, Some([61, 64]))];
+    assert_eq!(ttls, [known[0], known[1], (true, None), (false, None)]);
+    let exact = report.findings.nodes.iter().map(|node| (&*node.node, node.exact.flows));
+    assert_eq!(exact.collect::<Vec<_>>(), [("e1", 3), ("e2", 0), ("s1", 0), ("s2", 0)]);
+    let Exact { packets, bytes, .. } = report.findings.nodes[0].exact;
+    assert_eq!((packets, bytes), (30, 3000));
 }
 
 #[test]

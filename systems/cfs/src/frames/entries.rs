@@ -86,6 +86,16 @@ impl Entry {
         }
     }
 
+    /// The smallest and the largest time to live of the packets that it counted. `None` where one
+    /// had more than the first, or less by more than 63: which of these is not known.
+    pub fn ttls(&self) -> Option<[u8; 2]> {
+        if self.differences & 1 != 0 {
+            return None;
+        }
+        let most_less = self.differences.checked_ilog2().unwrap_or(0) as u8;
+        Some([self.ttl.checked_sub(most_less)?, self.ttl])
+    }
+
     /// What is wrong with it: the field, and why.
     fn check(&self) -> Result<(), (&'static str, String)> {
         let Self { packets, differences, looped, first_us, last_us, sides, .. } = *self;
