@@ -98,8 +98,10 @@ impl Simulation {
             let from = flow.edges[0];
             let mut packet = bytes(&flow.frame_of(number, 60));
             let before = packet.bytes().len();
-            // What is lost between the two sides of an edge enters first.
-            let crosses = flow.edges[0] == flow.edges[1] && !flow.fate(epoch).is_victim();
+            // What goes from host to host never comes from the fabric: it crosses the edge, or is
+            // lost between its two sides.
+            let is_local = flow.edges[0] == flow.edges[1];
+            let crosses = is_local && !flow.fate(epoch).is_lost(number);
             let node = &mut self.nodes[from];
             let enter = if crosses { Node::cross } else { Node::ingress };
             let (departed_ns, latency_ns) = enter(node, &mut packet, now_ns);
