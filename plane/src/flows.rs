@@ -60,6 +60,8 @@ pub struct Flows<K> {
     departure_ns: u64,
     /// Whether the packets leave the network at this switch as well as they enter it.
     local: bool,
+    /// Whether they go to hosts with sinks of their own.
+    goes_on: bool,
     /// Whether they have left it here before they enter it.
     returned: bool,
 }
@@ -93,6 +95,7 @@ impl<K: Key> Flows<K> {
             sources: 0,
             departure_ns: 0,
             local: false,
+            goes_on: false,
             returned: false,
         }
     }

@@ -11,6 +11,7 @@
 
 use std::any::Any;
 use std::fmt::Debug;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -220,6 +221,11 @@ pub trait LcoreSystem<K: Key>: Debug + Send {
     /// is in the session.
     fn inserts(&self) -> Option<&Insertion> {
         None
+    }
+
+    /// The deployment whose INT stacks the switch takes for this network's, where it is of one.
+    fn stacks_of(&self) -> Option<NonZeroU16> {
+        self.inserts().map(|insertion| insertion.domain)
     }
 
     /// Whether it reads the INT stacks of packets that leave the network ([`Flows::stack`]). Stacks

@@ -7,6 +7,7 @@
 mod headers;
 mod marks;
 pub(crate) mod masks;
+mod path;
 mod probes;
 mod stacks;
 
@@ -28,6 +29,7 @@ use crate::run::{MarkedRun, Run};
 use self::headers::{keep_carriable, read_headers};
 use self::marks::Marks;
 pub use self::masks::{DropMask, Sent, first};
+pub use self::path::Path;
 use self::stacks::PendingStacks;
 pub use self::stacks::{Departure, TakenOut};
 
@@ -74,21 +76,6 @@ pub struct Worker {
     pub probes: LcoreProbes,
     /// The lcore's totals; what happens to packets outside of the worker is counted by the lcore.
     pub counters: Counters,
-}
-
-/// Where packets come from and go to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Path {
-    /// From a host to the fabric.
-    Enter,
-    /// From fabric to fabric.
-    Transit,
-    /// From the fabric to a host.
-    Leave,
-    /// The same to a station that is behind another edge: marks are taken out, nothing is recorded.
-    Flooded,
-    /// From host to host on the same switch.
-    Cross,
 }
 
 /// Keys that packets are measured by.
@@ -237,8 +224,9 @@ impl Worker {
     /// Those that enter the network are recorded and marked; those that leave it are recorded by
     /// the marks they carry, which are taken out; those that do both on the same switch, from host
     /// to host, are recorded on both sides and carry no mark in between; those that pass from
-    /// fabric to fabric with their marks are recorded where a system that is on does so. Headers of
-    /// packets in `known` are not read again.
+    /// fabric to fabric with their marks are recorded where a system that is on does so. For hosts
+    /// with sinks of their own packets are recorded as leaving, and keep marks and stacks. Headers
+    /// of packets in `known` are not read again.
     ///
     /// # Panics
     /// When the burst is longer.
@@ -255,9 +243,9 @@ impl Worker {
         }
         let Self { policy, measurement, numbers, stacks, probes, counters } = self;
         let asks = |active: &mut AnyKey<Sessions>| either!(active, active => (active.transit, active.insertion.is_some()));
-        if path == Path::Transit || !policy.strip {
+        if matches!(path, Path::Transit | Path::HandOn) || !policy.strip {
             let (wanted, inserts) = measurement.active().map_or((false, false), asks);
-            if inserts && matches!(path, Path::Transit | Path::Leave | Path::Flooded) {
+            if inserts && path.is_from_fabric() {
                 stacks.pass(of);
             }
             if path == Path::Transit && !wanted {
@@ -358,7 +346,7 @@ fn walk_as<K: Measured, P: Packet>(
     assert!(packets.len() <= BURST, "a burst of at most {BURST} packets");
     let By { policy, probes, .. } = by;
     let carrier = policy.carrier;
-    let from_fabric = matches!(path, Path::Leave | Path::Flooded | Path::Transit);
+    let from_fabric = path.is_from_fabric();
     let detached = if from_fabric { marks::detach(carrier, packets, of) } else { None };
     let mut flows = Flows::<K>::new();
     let (mut drops, maybe_probes) = if path == Path::Transit {
@@ -375,7 +363,7 @@ fn walk_as<K: Measured, P: Packet>(
         others = of & !drops.0 & !flows;
     }
     match path {
-        Path::Enter => {
+        Path::Enter | Path::CrossOn => {
             let inserts = active.as_ref().is_some_and(|active| active.insertion.is_some());
             stacks.enter(policy, inserts, counters, packets, (&flows, others));
         }
@@ -385,7 +373,7 @@ fn walk_as<K: Measured, P: Packet>(
                 drops.0 |= stacks.unreadable(policy, counters, packets, others);
             }
         }
-        Path::Cross | Path::Transit => {}
+        Path::Cross | Path::Transit | Path::HandOn => {}
     }
     if maybe_probes != 0 && from_fabric {
         let with = (probes, Marks::of(by, active.as_deref()), detached.as_ref());
@@ -395,15 +383,15 @@ fn walk_as<K: Measured, P: Packet>(
         let outside = active.leave_out_strangers(&mut flows);
         match path {
             Path::Enter => counters.ingress_outside += outside,
-            Path::Leave => counters.egress_outside += outside,
-            Path::Cross => {
+            Path::Leave | Path::HandOn => counters.egress_outside += outside,
+            Path::Cross | Path::CrossOn => {
                 counters.ingress_outside += outside;
                 counters.egress_outside += outside;
             }
             Path::Flooded | Path::Transit => {}
         }
     }
-    if path == Path::Enter {
+    if matches!(path, Path::Enter | Path::CrossOn) {
         drops.0 |= keep_carriable(
             Marks::of::<K>(by, None),
             policy,
@@ -438,6 +426,24 @@ fn walk_as<K: Measured, P: Packet>(
                 marks.write(packets, &flows, stamp);
             }
         }
+        Path::CrossOn => {
+            if known.have_returned() {
+                flows.note_returned();
+            }
+            flows.stay_local();
+            flows.go_on();
+            add_details(active.as_deref_mut(), packets, &mut flows);
+            if let Some(active) = &active {
+                active.add_digests(packets, &mut flows);
+            }
+            let stamp = record_entering(active.as_deref_mut(), counters, &mut flows);
+            if flows.sources() != 0 {
+                stacks.choose(policy, counters, packets, &flows);
+            }
+            record_leaving(active.as_deref_mut(), counters, &mut flows);
+            // Without a claim: nobody reads it behind this switch.
+            Marks::of(by, active.as_deref()).write(packets, &flows, stamp);
+        }
         Path::Cross => {
             flows.stay_local();
             add_details(active.as_deref_mut(), packets, &mut flows);
@@ -470,6 +476,25 @@ fn walk_as<K: Measured, P: Packet>(
                 counters.egress_unmarked += u64::from(flows.unmarked());
             }
             record_leaving(active.as_deref_mut(), counters, &mut flows);
+        }
+        Path::HandOn => {
+            let marks = Marks::of(by, active.as_deref());
+            marks.read(detached.as_ref(), packets, &mut flows);
+            let came = marks.read_claims(detached.as_ref(), packets, &mut flows);
+            flows.go_on();
+            add_details(active.as_deref_mut(), packets, &mut flows);
+            if let Some(active) = &active {
+                flows.date(active.newest);
+            }
+            if active.is_none() && carrier.is_keyed() {
+                counters.egress_unrecorded += flows.len() as u64;
+            } else {
+                counters.egress_unmarked += u64::from(flows.unmarked());
+            }
+            record_leaving(active.as_deref_mut(), counters, &mut flows);
+            let marks = Marks::of(by, active.as_deref());
+            marks.end_claims(&mut flows);
+            marks.pass_on(detached, packets, &flows, came);
         }
         Path::Transit => {
             let marks = Marks::of(by, active.as_deref());

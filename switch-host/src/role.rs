@@ -12,6 +12,9 @@ pub enum NodeRole {
     Edge,
     /// It stands in the middle: all its ports face the fabric, and it routes.
     Transit,
+    /// It stands in an end host, between network and kernel, and takes out of packets what switches
+    /// have put into them.
+    Host,
 }
 
 impl From<NodeRole> for Role {
@@ -19,6 +22,7 @@ impl From<NodeRole> for Role {
         match role {
             NodeRole::Edge => Self::Edge,
             NodeRole::Transit => Self::Transit,
+            NodeRole::Host => Self::Host,
         }
     }
 }

@@ -2,7 +2,8 @@
 //! every one of them is accounted for.
 //!
 //! ```text
-//!   net_pcap0 --> [host | edge | fabric] --> net_ring1 --> [fabric | edge | host] --> net_ring0 --> [host | edge ...
+//!   net_pcap0 --> [host | edge | fabric] --> net_ring1 --> [fabric | edge | host] --> net_ring0
+//!   net_ring0 --> [host | edge ...
 //!   net_null0 --> [host | edge]  (nothing but what is dropped)
 //! ```
 //!
@@ -227,7 +228,13 @@ impl Circle {
 
     fn ports(&self) -> [Device<'_>; 4] {
         let Self { rings: [first, second], pcap, null, lcore } = self;
-        let device = |name, role, peer| Device { name, role, peer: Some(peer), lcore: *lcore };
+        let device = |name, role, peer| Device {
+            name,
+            role,
+            peer: Some(peer),
+            lcore: *lcore,
+            host_sink: false,
+        };
         [
             device(first, "host", second),
             device(second, "fabric", first),

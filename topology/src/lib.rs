@@ -14,7 +14,7 @@ mod route;
 mod shapes;
 mod zoo;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -193,6 +193,8 @@ pub struct Topology {
     kinds: Vec<EdgeKind>,
     /// What each inner switch is.
     inner: Vec<InnerKind>,
+    /// Edges whose hosts take marks and INT stacks out of packets themselves.
+    with_sinks: BTreeSet<usize>,
     links: Vec<Link>,
     /// Whether ways lead through edges that are not at their ends.
     through_edges: bool,
@@ -251,9 +253,10 @@ impl Topology {
         Ok(())
     }
 
-    /// Lets a switch be what a word says, `e2=tofino` or `s1=software`.
+    /// Lets a switch be what a word says, `e2=tofino` or `s1=software`, or `e2=host-sinks`:
+    /// software whose hosts have sinks of their own.
     fn set_kind(&mut self, word: &str) -> Result<()> {
-        let of_edge = || "an edge is software or tofino: e2=tofino";
+        let of_edge = || "an edge is software, tofino or host-sinks: e2=tofino";
         let of_inner = || "an inner switch is linux, software or tofino: s1=software";
         let (name, kind) = word.split_once('=').with_context(|| {
             format!(
@@ -262,6 +265,10 @@ impl Topology {
         })?;
         let at = self.switch(name)?;
         match at.checked_sub(self.hosts.len()) {
+            None if kind == "host-sinks" => {
+                self.kinds[at] = EdgeKind::Software;
+                self.with_sinks.insert(at);
+            }
             None => self.kinds[at] = EdgeKind::named(kind).with_context(of_edge)?,
             Some(inner) => self.inner[inner] = InnerKind::named(kind).with_context(of_inner)?,
         }
@@ -293,6 +300,39 @@ impl Topology {
     /// those of its own hosts.
     pub fn through_edges(&self) -> bool {
         self.through_edges
+    }
+
+    /// Hosts with sinks of their own: the edge of each, its number there from 0 on, and the sink's
+    /// name.
+    pub fn host_sinks(&self) -> impl Iterator<Item = (usize, u32, String)> + '_ {
+        let hosts = |&edge: &usize| (0..self.hosts[edge]).map(move |host| (edge, host));
+        self.with_sinks.iter().flat_map(hosts).map(|(edge, host)| {
+            let name = format!("{}h{}", self.switches[edge], host + 1);
+            (edge, host, name)
+        })
+    }
+
+    /// The number of the sink that a host of an edge has of its own.
+    pub fn host_sink(&self, edge: usize, host: usize) -> Option<usize> {
+        self.host_sinks().position(|(of, number, _)| (of, number as usize) == (edge, host))
+    }
+
+    /// The name of the sink of what leaves the network at an edge, for that of its hosts which
+    /// `is_host` says it is for: the host's own, or the edge.
+    pub fn sink_of(&self, edge: usize, is_host: impl Fn(u32) -> bool) -> String {
+        let mut own = self.host_sinks();
+        let own = own.find(|(of, host, _)| *of == edge && is_host(*host));
+        own.map_or_else(|| self.switches[edge].clone(), |(_, _, name)| name)
+    }
+
+    /// Sinks: the edges, and hosts' own.
+    pub fn sinks(&self) -> usize {
+        self.hosts.len() + self.host_sinks().count()
+    }
+
+    /// Whether hosts of an edge have sinks of their own.
+    pub fn has_host_sinks(&self, edge: usize) -> bool {
+        self.with_sinks.contains(&edge)
     }
 
     /// Switches, edges among them.
@@ -437,7 +477,13 @@ mod tests {
         assert_eq!(topology.kinds(), kinds);
         let problem = |name| format!("{:#}", load(name).unwrap_err());
         assert!(problem("pair e9=tofino").contains("no switch is called \"e9\""));
-        assert!(problem("pair e2=asic").contains("software or tofino"));
+        assert!(problem("pair e2=asic").contains("software, tofino or host-sinks"));
+        let topology = load("leaf-spine:2x2 e2=host-sinks").unwrap();
+        let sinks: Vec<_> = topology.host_sinks().collect();
+        let name = |host| format!("e2h{host}");
+        assert_eq!(sinks, [(1, 0, name(1)), (1, 1, name(2))]);
+        assert_eq!([0, 1].map(|edge| topology.host_sink(edge, 1)), [None, Some(1)]);
+        assert_eq!(topology.kinds()[1], EdgeKind::Software);
         assert!(problem("pair e2").contains("e2=tofino s1=software"));
     }
 

@@ -144,6 +144,7 @@ impl<F: Forwarder> Lcore<F> {
                 rx,
                 tx,
                 role,
+                host_sink: false,
                 peer: 1 - at,
                 polls: Polls::default(),
                 mtu: 1500,

@@ -36,6 +36,8 @@ pub struct PortQueues {
     pub tx: TxQueue,
     /// What is on the other side.
     pub role: Role,
+    /// Whether that is a host with a sink of its own.
+    pub host_sink: bool,
     /// Between port pairs, position among the lcore's ports of the one that packets from this one
     /// go to.
     pub peer: usize,

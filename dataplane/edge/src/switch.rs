@@ -12,7 +12,7 @@ use calumma_wire::Role;
 use dpdk::{Eal, Mempool, Port};
 use tracing::{info, warn};
 
-use crate::config::{Config, Polled, Settings};
+use crate::config::{Config, Polled, PortConfig, Settings};
 use crate::control::systems::Systems;
 use crate::control::{Control, Reload, Tools};
 use crate::cpus::Cpus;
@@ -117,7 +117,11 @@ pub fn run(
         Some(routers) => run_lcores(&eal, inputs, routers, settings, &stop),
         None => {
             let stations = config.forwarding.skip_flooded.then(Arc::<Stations>::default);
-            let of_lcore = || stations.clone().map_or_else(Pairs::default, Pairs::learning);
+            let of_lcore = || match (&stations, role) {
+                (_, Role::Host) => Pairs::of_host(),
+                (None, _) => Pairs::default(),
+                (Some(stations), _) => Pairs::learning(stations.clone()),
+            };
             let pairs = inputs.iter().map(|_| of_lcore()).collect();
             run_lcores(&eal, inputs, pairs, settings, &stop)
                 .map(|(finished, _)| (finished, Vec::new()))
@@ -224,8 +228,9 @@ fn open_ports(
         };
         ports.push(opened);
         for ((lcore, polled), (rx, tx)) in polling.into_iter().zip(queues) {
-            let (role, peer, polls) = (port.role, polled.peer, Polls::default());
-            by_lcore[lcore].push(PortQueues { rx, tx, role, peer, polls, mtu });
+            let PortConfig { role, host_sink, .. } = *port;
+            let (peer, polls) = (polled.peer, Polls::default());
+            by_lcore[lcore].push(PortQueues { rx, tx, role, host_sink, peer, polls, mtu });
         }
     }
     Ok((ports, by_lcore))

@@ -323,6 +323,10 @@ impl Config {
                     .to_owned(),
             );
         }
+        if self.role == NodeRole::Host {
+            let why = "role = \"host\": an end host's sink is software; run calumma-edge there";
+            return Some(why.to_owned());
+        }
         let is_transit = self.role == NodeRole::Transit;
         let mut numbers = HashSet::from([collection.cpu_port, collection.recirculation_port]);
         for port in &self.ports {
@@ -444,6 +448,8 @@ mod tests {
         assert!(host.contains("the network is 10.0.0.0/8"), "{host}");
         let long = problem(&format!("{PAIR}[[route]]\nto = \"fd00::/65\"\ndiscard = true\n"));
         assert!(long.contains("at most 64 bits"), "{long}");
+        let of_host = problem(&PAIR.replace("name = \"e2\"", "name = \"h1\"\nrole = \"host\""));
+        assert!(of_host.contains("an end host's sink is software"), "{of_host}");
         let signed = problem(&format!("{PAIR}[carrier]\nkind = \"ip-id\"\n"));
         assert!(signed.contains("does not multiply"), "{signed}");
         let missing = Config::load(Path::new("/nonexistent/switchd.toml")).unwrap_err();

@@ -56,6 +56,19 @@ impl Stacks {
 }
 
 impl<K: Key> Flows<K> {
+    /// Notes that the packets go to hosts with sinks of their own.
+    #[inline]
+    pub(crate) fn go_on(&mut self) {
+        self.goes_on = true;
+    }
+
+    /// Whether the packets, which [leave](crate::LcoreSystem::leave) the network here, go to hosts
+    /// with sinks of their own: they keep marks and INT stacks, with this switch's hop.
+    #[inline]
+    pub fn go_to_sinks(&self) -> bool {
+        self.goes_on
+    }
+
     /// Notes the stacks that packets have come with, in the memory that was lent.
     #[inline]
     pub(crate) fn set_stacks(&mut self, stacks: Option<Box<Stacks>>) {

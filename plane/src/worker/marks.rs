@@ -191,6 +191,12 @@ impl<'a> Marks<'a> {
         }
     }
 
+    /// Lets packets go on with the bit of claims as it is configured for those that leave.
+    pub(super) fn end_claims<K: Key>(self, flows: &mut Flows<K>) {
+        let gives = matches!(self.carrier, Carrier::Tos(tos) if tos.gives_claim_bit());
+        flows.set_claimed(if gives { flows.marked_of(self.claims) } else { 0 });
+    }
+
     #[cold]
     fn change_claims<K: Key, P: Packet>(
         self,

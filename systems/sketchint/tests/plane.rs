@@ -68,7 +68,7 @@ struct Switch {
     mtu: u16,
     /// For how long packets may have waited when they are found.
     waited_ns: u64,
-    is_transit: bool,
+    role: Role,
 }
 
 impl Switch {
@@ -90,7 +90,7 @@ impl Switch {
             late: BTreeMap::new(),
             mtu: 1500,
             waited_ns: 0,
-            is_transit: role == Role::Transit,
+            role,
         }
     }
 
@@ -113,10 +113,14 @@ impl Switch {
                         self.entered.insert(epoch, Entered::decode(&frame.body).unwrap());
                     }
                 } else if side == Side::ByBit {
-                    let side = if self.is_transit { SideKind::Transit } else { SideKind::Egress };
+                    let side = match self.role {
+                        Role::Edge => SideKind::Egress,
+                        Role::Transit => SideKind::Transit,
+                        Role::Host => SideKind::Host,
+                    };
                     let finished = FinishedSide { epoch, side, record: &*record, mixed_plan };
                     let frame = self.merger.system(system).unwrap().side(finished).unwrap().0;
-                    if self.is_transit {
+                    if self.role == Role::Transit {
                         // It says nothing where stacks don't say when.
                         let passed = Some(&frame.body).filter(|body| !body.is_empty());
                         let passed = passed.map(|body| (epoch, Passed::decode(body).unwrap()));
@@ -507,4 +511,47 @@ fn an_edge_that_can_be_no_sink_says_why() {
     assert!(problem.contains("strip = false"), "{problem}");
     let context = SessionContext { node_id: None, ..session(Role::Edge, 1) };
     assert!(SketchInt.begin(&context, &setup).map(drop).unwrap_err().contains("no number"));
+}
+
+/// Packets go by the edge to a host that is the sink itself, from afar and from a host of the same
+/// edge.
+#[test]
+fn a_host_that_is_a_sink_keeps_what_packets_met_and_its_edge_nothing() {
+    let mut setup = setup();
+    setup.share = u32::MAX;
+    let [mut e1, mut s1, mut e2, mut host] =
+        [(Role::Edge, 1), (Role::Transit, 3), (Role::Edge, 2), (Role::Host, 4)]
+            .map(|(role, node)| Switch::new(role, node, setup, Step::Sources));
+    let pair = [packet(1, 17, 40), packet(2, 6, 40)];
+    let frames = || pair.each_ref().map(|bytes| Frame::with_headroom(256, bytes));
+    for epoch in FIRST_EPOCH..FIRST_EPOCH + 2 * WINDOW {
+        let (now_ns, mut from_afar, mut local) = (middle(epoch), frames(), frames());
+        e1.pass(Path::Enter, &mut from_afar, now_ns, STAYS_NS[0]);
+        s1.pass(Path::Transit, &mut from_afar, now_ns + 100_000, STAYS_NS[1]);
+        e2.pass(Path::HandOn, &mut from_afar, now_ns + 200_000, STAYS_NS[2]);
+        e2.pass(Path::CrossOn, &mut local, now_ns + 300_000, STAYS_NS[2]);
+        for (frames, hops) in [(&mut from_afar, 3), (&mut local, 1)] {
+            let longer = |at: usize| frames[at].bytes().len() - pair[at].len();
+            assert_eq!([0, 1].map(longer), [16 + 8 * hops; 2]);
+            host.pass(Path::Leave, frames, now_ns + 400_000, 0);
+            assert_eq!([0, 1].map(|at| frames[at].bytes()), [0, 1].map(|at| &pair[at][..]));
+        }
+    }
+    for switch in [&mut e2, &mut host] {
+        switch.advance_to(middle(FIRST_EPOCH + 4 * WINDOW));
+    }
+    for epoch in [FIRST_EPOCH, FIRST_EPOCH + WINDOW] {
+        assert_eq!(e2.windows[&epoch].totals.packets, 0);
+        assert_eq!(e2.entered[&epoch].inserted, 2 * WINDOW);
+        let window = &host.windows[&epoch];
+        assert_eq!((window.own, window.totals.packets), (None, 4 * WINDOW));
+        assert_eq!((window.totals.int_packets, window.unmarked), (4 * WINDOW, 0));
+        let paths = window.paths.iter().map(|of| (of.path.nodes().to_vec(), of.packets));
+        let paths: BTreeMap<Vec<u32>, u64> = paths.collect();
+        let came = [(vec![2], 2 * WINDOW), (vec![1, 3, 2], 2 * WINDOW)];
+        assert_eq!(paths, BTreeMap::from(came));
+        let of_edge = window.nodes.iter().find(|of| of.node == 2).unwrap();
+        let stayed = 4 * WINDOW * STAYS_NS[2];
+        assert_eq!((of_edge.packets, of_edge.sum_ns), (4 * WINDOW, stayed));
+    }
 }

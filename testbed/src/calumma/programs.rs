@@ -225,14 +225,16 @@ pub(crate) struct Device<'a> {
     pub(crate) peer: Option<&'a str>,
     /// The lcore that alone polls it, if there is one.
     pub(crate) lcore: Option<usize>,
+    /// Whether a host with a sink of its own is on the other side.
+    pub(crate) host_sink: bool,
 }
 
 impl<'a> Device<'a> {
     /// Two ports that are each other's peers.
     pub(crate) fn pair(host: &'a str, fabric: &'a str) -> [Self; 2] {
         [
-            Self { name: host, role: "host", peer: Some(fabric), lcore: None },
-            Self { name: fabric, role: "fabric", peer: Some(host), lcore: None },
+            Self { name: host, role: "host", peer: Some(fabric), lcore: None, host_sink: false },
+            Self { name: fabric, role: "fabric", peer: Some(host), lcore: None, host_sink: false },
         ]
     }
 }
@@ -241,7 +243,7 @@ impl<'a> Device<'a> {
 pub(crate) struct Wire<'a> {
     /// The switch's name.
     pub(crate) name: &'a str,
-    /// What it is in the network: `edge` or `transit`.
+    /// What it is in the network: `edge`, `transit` or `host`.
     pub(crate) role: &'a str,
     /// Its lcores and their CPUs, as the EAL takes them.
     pub(crate) lcores: &'a str,
@@ -273,10 +275,11 @@ impl Wire<'_> {
              {}{more}",
             idle_polls.unwrap_or_default()
         );
-        for Device { name, role, peer, lcore } in *ports {
+        for Device { name, role, peer, lcore, host_sink } in *ports {
             config += &format!("[[port]]\nname = \"{name}\"\nrole = \"{role}\"\n");
             config += &peer.map(|peer| format!("peer = \"{peer}\"\n")).unwrap_or_default();
             config += &lcore.map(|lcore| format!("lcores = [{lcore}]\n")).unwrap_or_default();
+            config += if *host_sink { "host_sink = true\n" } else { "" };
         }
         config
     }

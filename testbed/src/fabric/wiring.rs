@@ -12,8 +12,9 @@
 //! edge has a CPU port besides, which leads to its control plane. Behind them each edge has a
 //! router, which is to the fabric what the edge is in the topology; the topology's other switches
 //! are routers too, and those that are ours are behind theirs, each in a namespace of its own
-//! (`live/transit.rs`). Nothing has to be resolved or learnt: routers have no addresses, neighbours
-//! are permanent, and routes are those of [`NextHops`], several of equal length shared out by flow.
+//! (`live/transit.rs`), as is the sink of a host that has one, between the host and its edge.
+//! Nothing has to be resolved or learnt: routers have no addresses, neighbours are permanent, and
+//! routes are those of [`NextHops`], several of equal length shared out by flow.
 //! The same in IPv6, with fd00:0:0:E::H for host H of edge E, counted from 0.
 
 use std::collections::{BTreeMap, HashMap};
@@ -41,7 +42,7 @@ pub(crate) const INDEXES: u32 = 1 << 12;
 /// The most edges that can be told apart by interface indexes.
 const EDGES: usize = 15;
 
-/// The interface of a transit's namespace that leads to the controller.
+/// The interface that leads to the controller from where a transit or a host's sink runs.
 const CONTROLLER: &str = "controller";
 
 /// The longest name that leaves room for a port's number in an interface's name.
@@ -93,6 +94,9 @@ pub(crate) struct Wiring {
     switches: Namespace,
     /// Where the ports of each transit are, and it runs, by its position.
     transits: BTreeMap<usize, Namespace>,
+    /// Where the ports of each host's own sink are, and it runs, in the order of
+    /// [`Topology::host_sinks`].
+    sinks: Vec<Namespace>,
 }
 
 impl Wiring {
@@ -127,21 +131,37 @@ impl Wiring {
                     Ok((at, Namespace::create(run, &name)?))
                 })
                 .collect::<Result<_>>()?,
+            sinks: topology
+                .host_sinks()
+                .map(|(_, _, name)| Namespace::create(run, &format!("{name}-sink")))
+                .collect::<Result<_>>()?,
         };
         for edge in 0..edges {
             for host in 1..=wiring.hosts[edge].len() {
-                let attached = wiring.attach(edge, host, forwarding);
+                let sink = topology.host_sink(edge, host - 1).map(|sink| &wiring.sinks[sink]);
+                let attached = wiring.attach(edge, (host, sink), forwarding);
                 attached.with_context(|| format!("host {host} of an edge"))?;
             }
             if topology.is_tofino(edge) {
                 wiring.attach_cpu(edge, &wiring.switches, (edge as u32 + 1) * INDEXES)?;
             }
         }
-        for (number, (&at, namespace)) in (1..).zip(&wiring.transits) {
-            wiring.attach_controller(at, namespace, (edges as u32 + number) * INDEXES)?;
+        let mut index = edges as u32 * INDEXES;
+        let mut next_index = || {
+            index += INDEXES;
+            index
+        };
+        for (&at, namespace) in &wiring.transits {
+            let name = format!("{}ctl", wiring.names[at]);
+            wiring.attach_controller(at, &name, namespace, next_index())?;
             if topology.is_tofino(at) {
                 wiring.attach_cpu(at, namespace, INDEXES)?;
             }
+        }
+        for (number, (edge, host, _)) in topology.host_sinks().enumerate() {
+            let name = format!("{}c{}", wiring.names[edge], host + 1);
+            let position = topology.switches() + number;
+            wiring.attach_controller(position, &name, &wiring.sinks[number], next_index())?;
         }
         for (number, link) in topology.links().iter().enumerate() {
             let [a, b] = link.ends;
@@ -184,9 +204,15 @@ impl Wiring {
         &self.transits
     }
 
-    /// The controller's address as the transit at a position knows it.
-    pub(crate) fn controller_of(transit: usize) -> String {
-        management(transit)[0].to_string()
+    /// Where each host's own sink runs, in the order of [`Topology::host_sinks`].
+    pub(crate) fn sinks(&self) -> &[Namespace] {
+        &self.sinks
+    }
+
+    /// The controller's address as the transit at a position knows it. Hosts' own sinks have the
+    /// positions behind the last switch.
+    pub(crate) fn controller_of(position: usize) -> String {
+        management(position)[0].to_string()
     }
 
     /// The interfaces of an edge: for each host the one towards it and the one towards the fabric.
@@ -194,6 +220,12 @@ impl Wiring {
         let name = &self.names[edge];
         let hosts = 1..=self.hosts[edge].len();
         hosts.map(|host| ["h", "f"].map(|side| format!("{name}{side}{host}"))).collect()
+    }
+
+    /// The interfaces of the sink of a host of an edge, counted from 0: the one towards the host's
+    /// kernel and the one towards the edge.
+    pub(crate) fn sink_ports(&self, edge: usize, host: usize) -> [String; 2] {
+        ["k", "n"].map(|side| format!("{}{side}{}", self.names[edge], host + 1))
     }
 
     /// Both ends of the wire at a hardware switch's CPU port: the control plane's and the switch's.
@@ -281,27 +313,48 @@ impl Wiring {
         link::connect(near, index, far)
     }
 
-    /// Connects the namespace of a transit to the controller's.
-    fn attach_controller(&self, transit: usize, namespace: &Namespace, index: u32) -> Result<()> {
-        let name = format!("{}ctl", self.names[transit]);
-        let ends =
-            [End { namespace: &self.switches, name: &name }, End { namespace, name: CONTROLLER }];
+    /// Connects the namespace of the transit or sink at a position to the controller's, where the
+    /// interface is called so.
+    fn attach_controller(
+        &self,
+        position: usize,
+        name: &str,
+        namespace: &Namespace,
+        index: u32,
+    ) -> Result<()> {
+        let ends = [End { namespace: &self.switches, name }, End { namespace, name: CONTROLLER }];
         link::connect(ends[0], index, ends[1])?;
-        let addresses = ends.iter().zip(management(transit));
+        let addresses = ends.iter().zip(management(position));
         addresses
             .into_iter()
             .try_for_each(|(end, address)| end.set_address(&format!("{address}/30")))
     }
 
-    /// Connects a host through its edge's ports to the edge's router.
-    fn attach(&self, edge: usize, number: usize, forwarding: EdgeForwarding) -> Result<()> {
+    /// Connects a host through its edge's ports to the edge's router, and through the ports of its
+    /// own sink before that, where there is a namespace for one.
+    fn attach(
+        &self,
+        edge: usize,
+        (number, sink): (usize, Option<&Namespace>),
+        forwarding: EdgeForwarding,
+    ) -> Result<()> {
         let host = End { namespace: &self.hosts[edge][number - 1], name: HOST };
         let router_name = format!("h{number}");
         let router = End { namespace: &self.routers[edge], name: &router_name };
         let [host_port, fabric_port] = &self.ports(edge)[number - 1];
         let port = |name| End { namespace: &self.switches, name };
         let index = (edge as u32 + 1) * INDEXES + 2 * number as u32;
-        link::connect(port(host_port), index, host)?;
+        if let Some(namespace) = sink {
+            let [kernel, network] = &self.sink_ports(edge, number - 1);
+            let [kernel, network] = [kernel, network].map(|name| End { namespace, name });
+            link::connect(port(host_port), index, network)?;
+            // The sink is the only program there: any other index than that of `network` will do.
+            link::connect(kernel, INDEXES, host)?;
+            kernel.set_promiscuous()?;
+            network.set_promiscuous()?;
+        } else {
+            link::connect(port(host_port), index, host)?;
+        }
         link::connect(port(fabric_port), index + 1, router)?;
         port(host_port).set_promiscuous()?;
         port(fabric_port).set_promiscuous()?;
@@ -334,9 +387,10 @@ impl Wiring {
     }
 }
 
-/// Addresses on the wire between the controller and a transit, in this order.
-fn management(transit: usize) -> [Ipv4Addr; 2] {
-    [1, 2].map(|end| Ipv4Addr::new(100, 127, transit as u8, end))
+/// Addresses on the wire between the controller and the transit or sink at a position, in this
+/// order.
+fn management(position: usize) -> [Ipv4Addr; 2] {
+    [1, 2].map(|end| Ipv4Addr::new(100, 127, position as u8, end))
 }
 
 /// The hosts of an edge, in IPv4 and in IPv6.

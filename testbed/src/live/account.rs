@@ -109,6 +109,17 @@ impl Live {
             if let Some(totals) = totals.filter(|_| !self.restarted.contains(&edge)) {
                 let interfaces = self.wiring.ports(edge).concat();
                 self.doubts.extend(unlogged::by_switch(name, &interfaces, &kernel, &totals));
+                self.totals.insert(name.clone(), totals);
+            }
+        }
+        let names: Vec<String> = self.topology.host_sinks().map(|sink| sink.2).collect();
+        let sinks = std::mem::take(&mut self.sinks).into_iter().zip(self.wiring.sinks());
+        for (((edge, host, sink), namespace), name) in sinks.zip(names) {
+            let kernel = link::all_counters(namespace)?;
+            if let Some(totals) = sink.stop()? {
+                let interfaces = self.wiring.sink_ports(edge, host);
+                self.doubts.extend(unlogged::by_switch(&name, &interfaces, &kernel, &totals));
+                self.totals.insert(name, totals);
             }
         }
         for transit in std::mem::take(&mut self.transits) {

@@ -80,6 +80,9 @@ impl Applications {
                 ApplicationKind::Short => {
                     ("short-server", "short-client", "--connections", application.connections)
                 }
+                ApplicationKind::Forged => {
+                    ("forged-server", "forged-client", "--datagrams", application.datagrams)
+                }
                 ApplicationKind::Http => {
                     ("http-server", "http-client", "--requests", application.requests)
                 }

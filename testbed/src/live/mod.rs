@@ -21,6 +21,7 @@ mod nflog;
 mod oracle;
 mod sender;
 mod slow;
+mod starting;
 mod switch;
 mod systems;
 mod transit;
@@ -85,6 +86,8 @@ pub struct Live {
     mutants: Option<Mutants>,
     edges: Vec<Option<Running>>,
     transits: Vec<Transit>,
+    /// Hosts' own sinks: the edge and number of the host of each.
+    sinks: Vec<(usize, usize, Running)>,
     controller: Option<(Controller, Reports<Read>)>,
     witness: Option<Witness>,
     captures: Option<Captures>,
@@ -148,6 +151,8 @@ pub struct Live {
     usages: Usages,
     /// Epochs that were reported complete, where they have to be in the controller's archive.
     archived: Option<BTreeSet<u64>>,
+    /// What each switch has counted, by its name and that of the counter.
+    totals: BTreeMap<String, BTreeMap<String, u64>>,
     /// Packets that each transit has received, likewise.
     transited: BTreeMap<String, u64>,
     /// What SketchINT reported beside what was captured, once all is finished.
@@ -210,6 +215,7 @@ impl Live {
             mutants: None,
             edges: topology.edges().iter().map(|_| None).collect(),
             transits: Vec::new(),
+            sinks: Vec::new(),
             controller: None,
             witness: Some(Witness::start(&wiring, clock, scenario.carrier, scenario.mutants > 0)?),
             captures,
@@ -252,12 +258,14 @@ impl Live {
             doubts: Vec::new(),
             usages: Usages::default(),
             archived: scenario.archive.then(BTreeSet::new),
+            totals: BTreeMap::new(),
             transited: BTreeMap::new(),
             compared: None,
         };
         live.set_faults()?;
         live.start_controller()?;
         (0..live.edges.len()).try_for_each(|edge| live.start_edge(edge))?;
+        live.start_sinks()?;
         live.start_transits()?;
         live.wait_until_measuring()?;
         live.announced = live.wiring.moved_by_hosts()?.0;
@@ -293,6 +301,12 @@ impl Live {
         &self.transited
     }
 
+    /// What edges and hosts' own sinks that were not started anew have counted, by their names and
+    /// those of the counters, once all is finished.
+    pub fn totals(&self) -> &BTreeMap<String, BTreeMap<String, u64>> {
+        &self.totals
+    }
+
     /// What SketchINT reported beside what captures say, once all is finished.
     pub fn compared(&self) -> Option<&Comparison> {
         self.compared.as_ref()
@@ -326,65 +340,6 @@ impl Live {
         Programs { known, on, controller: &self.sections }
     }
 
-    /// What the controller is configured with, apart from its edges.
-    fn sections(&self) -> toml::Table {
-        let name = |at: usize| toml::Value::from(self.topology.names()[at].as_str());
-        let transits: Vec<toml::Value> = self.topology.transits().map(name).collect();
-        let mut sections = self.sections.clone();
-        sections.insert("transits".to_owned(), transits.into());
-        sections.insert("http".to_owned(), http_address().into());
-        sections.insert("tokens".to_owned(), self.tokens().display().to_string().into());
-        if self.archived.is_some() {
-            let folder = self.archive().display().to_string();
-            let archive = toml::Table::from_iter([("dir".to_owned(), folder.into())]);
-            sections.insert("archive".to_owned(), archive.into());
-            let state = self.run.directory().join("state").display().to_string();
-            sections.insert("state_dir".to_owned(), state.into());
-        }
-        sections
-    }
-
-    /// The file of the tokens that the controller knows.
-    fn tokens(&self) -> PathBuf {
-        self.run.directory().join("tokens")
-    }
-
-    fn start_controller(&mut self) -> Result<()> {
-        self.starts += 1;
-        let reports = self.run.directory().join(format!("reports-{}.jsonl", self.starts));
-        let edges = self.topology.edges();
-        let sections = self.sections();
-        let controller =
-            Controller::configured(self.place_of_controller(), &reports, edges, sections)?;
-        let systems = self.systems;
-        let reports = Reports::watch(&reports, move |line| Read::of(line, systems).map(Some));
-        self.controller = Some((controller, reports));
-        Ok(())
-    }
-
-    fn start_edge(&mut self, edge: usize) -> Result<()> {
-        let kind = self.topology.kinds()[edge];
-        let name = &self.topology.edges()[edge];
-        let (place, programs) = (self.place(), self.programs());
-        let routed = (self.forwarding == EdgeForwarding::Routed).then_some(&self.topology);
-        let more = (self.carrier.section(), routed);
-        let edge_of = (edge, name.as_str(), kind);
-        let switch = Running::start_edge(place, &self.wiring, edge_of, more, programs)?;
-        self.edges[edge] = Some(switch);
-        Ok(())
-    }
-
-    fn start_transits(&mut self) -> Result<()> {
-        for at in self.topology.transits() {
-            let controller = Wiring::controller_of(at);
-            let place = self.place_in(&self.wiring.transits()[&at], &controller);
-            let (wiring, topology) = (&self.wiring, &self.topology);
-            let transit = Transit::start(place, wiring, topology, at, self.programs())?;
-            self.transits.push(transit);
-        }
-        self.transits.iter_mut().try_for_each(Transit::wait_forwarding)
-    }
-
     fn wait_until_measuring(&mut self) -> Result<()> {
         let end = Instant::now() + START_LIMIT;
         let mut has_begun = !self.at_first.iter().any(|system| system == NAME);
@@ -404,6 +359,7 @@ impl Live {
         self.slow.iter_mut().try_for_each(SlowLinks::check_running)?;
         self.controller.iter_mut().try_for_each(|(controller, _)| controller.check_running())?;
         self.transits.iter_mut().try_for_each(Transit::check_running)?;
+        self.sinks.iter_mut().try_for_each(|(_, _, sink)| sink.check_running())?;
         self.edges.iter_mut().flatten().try_for_each(Running::check_running)
     }
 

@@ -52,12 +52,13 @@ impl Programs<'_> {
 
 impl Running {
     /// Starts the edge at that position, which is called so and is of that kind; `more` are further
-    /// sections of its configuration, which has it route where there is one for `forwarding`.
+    /// sections of its configuration, which has it route where there is one for `forwarding` and
+    /// leave stacks to its hosts' own sinks where these have some.
     pub(super) fn start_edge(
         place: Place<'_>,
         wiring: &Wiring,
         (edge, name, kind): (usize, &str, EdgeKind),
-        (more, forwarding): (&str, Option<&Topology>),
+        (more, host_sinks, forwarding): (&str, bool, Option<&Topology>),
         programs: Programs<'_>,
     ) -> Result<Self> {
         let interfaces = wiring.ports(edge);
@@ -66,6 +67,8 @@ impl Running {
                 let names = port_names(2 * interfaces.len());
                 let mut ports: Vec<Device<'_>> =
                     names.chunks_exact(2).flat_map(|two| Device::pair(&two[0], &two[1])).collect();
+                let hosts = ports.iter_mut().filter(|port| port.role == "host");
+                hosts.for_each(|port| port.host_sink = host_sinks);
                 let mut more = more.to_owned();
                 if let Some(topology) = forwarding {
                     more += &forwarding::of_edge(wiring, topology, edge, &names)?;
@@ -108,6 +111,23 @@ impl Running {
             Self::Software(switch) => switch.process(),
             Self::Tofino(switch) => switch.control(),
         }
+    }
+
+    /// Starts the sink of a host, counted from 0, of an edge, which is called so and runs as the
+    /// network's switch at that position.
+    pub(super) fn start_sink(
+        place: Place<'_>,
+        wiring: &Wiring,
+        (edge, host, name): (usize, usize, &str),
+        position: usize,
+        more: &str,
+    ) -> Result<Self> {
+        let names = port_names(2);
+        let ports = Device::pair(&names[0], &names[1]);
+        let devices = devices(&names, wiring.sink_ports(edge, host).iter(), RING);
+        let lcores = lcores(position);
+        let wire = wire((name, "host"), &lcores, &ports, &devices, more);
+        Switch::start(place, &wire).map(Self::Software)
     }
 
     /// Waits until it forwards packets.

@@ -183,7 +183,7 @@ fn with_wire<T>(
     let names = port_names(neighbours.len());
     let interfaces: Vec<String> =
         (1..=neighbours.len()).map(|port| interface(name, port)).collect();
-    let port = |name| Device { name, role: "fabric", peer: None, lcore: None };
+    let port = |name| Device { name, role: "fabric", peer: None, lcore: None, host_sink: false };
     let ports: Vec<Device<'_>> = names.iter().map(|name| port(name)).collect();
     let mut section = forwarding::ROUTED.to_owned();
     for ((port, name), interface) in (1..).zip(&names).zip(&interfaces) {

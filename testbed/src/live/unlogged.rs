@@ -30,7 +30,7 @@ impl Before {
 pub(super) fn by_kernel(wiring: &Wiring, before: &Before) -> Result<Vec<String>> {
     let mut found = Vec::new();
     let hosts = wiring.hosts().iter().flatten();
-    let switches = wiring.transits().values().chain([wiring.switches()]);
+    let switches = wiring.transits().values().chain(wiring.sinks()).chain([wiring.switches()]);
     for namespace in hosts.chain(wiring.routers()).chain(switches) {
         for (interface, counters) in link::all_counters(namespace)? {
             let place = format!("{interface} of {}", namespace.name());

@@ -16,15 +16,17 @@ pub(super) struct Wires {
 
 impl Wires {
     /// A packet from its IP header on, of the epoch that its mark says, came to the switch at a
-    /// position; `entered` where a host behind that switch has sent it.
+    /// position, `is_edge` where that is an edge; `entered` where a host behind that switch has
+    /// sent it. Edges count the bytes of hosts, and not those of INT stacks between edges.
     pub(super) fn note(
         &mut self,
         key: WideKey,
-        packet: &[u8],
+        (packet, is_edge): (&[u8], bool),
         epoch: u64,
         (switch, entered): (usize, bool),
     ) {
         let Some(bytes) = ip_length(packet) else { return };
+        let bytes = if is_edge { bytes - stack(packet).unwrap_or(0) } else { bytes };
         let flows = self.epochs.entry(epoch).or_default();
         let came = flows.entry(key).or_default().entry(switch).or_default();
         came.packets += 1;
@@ -62,6 +64,23 @@ fn ip_length(packet: &[u8]) -> Option<u64> {
     }
 }
 
+/// Bytes of the INT stack of a packet without options or extension headers, which has one where its
+/// ToS byte or traffic class says so and a shim is there.
+fn stack(packet: &[u8]) -> Option<u64> {
+    // Of the traffic class, bit 4 is in the first byte.
+    let (says_so, protocol, header) = match packet.first()? >> 4 {
+        4 => (packet.get(1)? & 0x10 != 0, *packet.get(9)?, 20),
+        _ => (packet[0] & 1 != 0, *packet.get(6)?, 40),
+    };
+    let fixed = match protocol {
+        6 => 20,
+        17 => 8,
+        _ => return None,
+    };
+    let [kind, words] = *packet.get(header + fixed..)?.first_chunk()?;
+    (says_so && kind == 0x10).then(|| 4 + 4 * u64::from(words))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,12 +94,24 @@ mod tests {
         for key in [key, key6] {
             let packet = &frame(&key, 100)[14..];
             for (epoch, at) in [(7, (0, true)), (8, (0, true)), (8, (2, false)), (9, (2, false))] {
-                wires.note(key, packet, epoch, at);
+                wires.note(key, (packet, false), epoch, at);
             }
         }
         let came = |packets, entered| Came { packets, bytes: 86 * packets, entered };
         for key in [key, key6] {
             assert_eq!(wires.of(7..9)[&key], BTreeMap::from([(0, came(2, 2)), (2, came(1, 0))]));
+        }
+        for key in [key, key6] {
+            let mut packet = frame(&key, 100)[14..].to_vec();
+            let at = if packet[0] >> 4 == 4 { 28 } else { 60 };
+            packet[if at == 28 { 1 } else { 0 }] |= if at == 28 { 0x10 } else { 1 };
+            packet.resize(at, 0);
+            packet.extend([0x10, 5, 0, 0]);
+            for (is_edge, bytes) in [(true, 86 - 24), (false, 86)] {
+                let mut wires = Wires::default();
+                wires.note(key, (&packet, is_edge), 7, (0, true));
+                assert_eq!(wires.of(7..8)[&key][&0].bytes, bytes);
+            }
         }
         wires.forget_before(9);
         assert_eq!(wires.of(7..9), AtSwitches::new());

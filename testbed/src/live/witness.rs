@@ -72,7 +72,9 @@ impl Witness {
             let watched = mutants && router < wiring.hosts().len();
             let open = || Ok(Interface::open(ROUTER)?);
             let mutants = watched.then(|| namespace.within(open)).transpose()?;
-            Ok(RouterLog { log, router, neighbours: wiring.neighbours(router)?, mutants })
+            let is_edge = router < wiring.hosts().len();
+            let neighbours = wiring.neighbours(router)?;
+            Ok(RouterLog { log, router, is_edge, neighbours, mutants })
         };
         let mut logs = (0..wiring.routers().len()).map(open).collect::<Result<Vec<_>>>()?;
         let (seen, stop) =
@@ -129,6 +131,8 @@ impl Witness {
 struct RouterLog {
     log: Log,
     router: usize,
+    /// Whether it is an edge's.
+    is_edge: bool,
     /// Neighbouring routers by the index of the interface towards them.
     neighbours: HashMap<u32, usize>,
     /// Where packets arrive that hosts behind its edge have sent to nobody.
@@ -193,7 +197,9 @@ fn follow(
             let mut failed = None;
             of.log.read(&mut buffer, |logged| {
                 let noted = match logged.prefix.as_str() {
-                    CAME | ENTERED => note_on_wire(&mut seen, &logged, of.router, epochs, now_ns),
+                    CAME | ENTERED => {
+                        note_on_wire(&mut seen, &logged, (of.router, of.is_edge), epochs, now_ns)
+                    }
                     _ => note(&mut seen, &logged, of.place_of(&logged), epochs, now_ns),
                 };
                 if let Err(error) = noted {
@@ -279,14 +285,15 @@ fn note(
 fn note_on_wire(
     seen: &mut Seen,
     logged: &Logged,
-    router: usize,
+    (router, is_edge): (usize, bool),
     (clock, carrier): (EpochClock, LiveCarrier),
     now_ns: u64,
 ) -> Result<()> {
     let Some(key) = key_of(&logged.packet) else { return Ok(()) };
     let mark = Marked::of(&logged.packet, carrier).context("a packet that is cut")?;
     let epoch = mark.epoch_by(clock.epoch_at(logged.time_ns.unwrap_or(now_ns)));
-    seen.wires.note(key, &logged.packet, epoch, (router, logged.prefix == ENTERED));
+    let entered = logged.prefix == ENTERED;
+    seen.wires.note(key, (&logged.packet, is_edge), epoch, (router, entered));
     Ok(())
 }
 

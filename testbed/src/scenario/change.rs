@@ -36,7 +36,7 @@ pub struct Change {
     /// Clocks that are set.
     #[serde(default)]
     clocks: BTreeMap<String, ClockChange>,
-    /// Edges that are started anew.
+    /// Edges that are started anew, and in simulations hosts' own sinks.
     #[serde(default)]
     restart: Vec<String>,
     /// Switches of a live fabric, or its controller, whose processes stand still for a while.
@@ -166,6 +166,11 @@ enum Presence {
     Back,
 }
 
+/// The number of the sink of this name that a host has itself.
+fn own_sink(name: &str, topology: &Topology) -> Option<usize> {
+    topology.host_sinks().position(|(_, _, sink)| sink == name)
+}
+
 /// What each switch does to packets, by its position.
 pub(super) fn switches(
     named: &BTreeMap<String, SwitchQuality>,
@@ -202,7 +207,8 @@ impl Change {
     ) -> Result<()> {
         self.merge(traffic)?;
         kinds(traffic)?;
-        for edge in self.restart.iter().chain(self.clocks.keys()) {
+        let restarted = self.restart.iter().filter(|name| own_sink(name, topology).is_none());
+        for edge in restarted.chain(self.clocks.keys()) {
             topology.edge(edge)?;
         }
         let programs = self.freeze.iter().map(|of| &of.switch).chain(&self.kill);
@@ -263,8 +269,11 @@ impl Change {
         for program in &self.kill {
             network.kill(Program::named(program, topology)?)?;
         }
-        for edge in &self.restart {
-            network.restart(topology.edge(edge)?)?;
+        for name in &self.restart {
+            match own_sink(name, topology) {
+                Some(sink) => network.restart_sink(sink)?,
+                None => network.restart(topology.edge(name)?)?,
+            }
         }
         if let Some(presence) = self.controller {
             network.set_controller(presence == Presence::Back)?;

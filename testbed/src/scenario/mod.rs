@@ -201,6 +201,9 @@ pub struct Application {
     /// Pages asked for in a second.
     #[serde(default = "one")]
     pub requests: u32,
+    /// Datagrams a second.
+    #[serde(default = "one")]
+    pub datagrams: u32,
     /// Over IPv6 instead of IPv4.
     #[serde(default)]
     pub ipv6: bool,
@@ -222,6 +225,8 @@ pub enum ApplicationKind {
     Short,
     /// HTTP: pages of many sizes over connections that are kept.
     Http,
+    /// UDP packets that look as if they had INT stacks, and come back; over IPv4.
+    Forged,
 }
 
 /// By how much the clocks of switches are off, each at random within these bounds.

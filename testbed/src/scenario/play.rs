@@ -84,6 +84,15 @@ pub trait Network {
     /// When it does not come up.
     fn restart(&mut self, edge: usize) -> Result<()>;
 
+    /// Starts a host's own sink anew, by its number.
+    ///
+    /// # Errors
+    /// Where these are real ones.
+    fn restart_sink(&mut self, sink: usize) -> Result<()> {
+        let _ = sink;
+        bail!("restart: of hosts' sinks only simulated ones")
+    }
+
     /// Lets a program's process stand still for some time.
     ///
     /// # Errors

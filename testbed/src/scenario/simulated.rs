@@ -52,7 +52,7 @@ pub fn play_with(
     let topology = scenario.topology()?;
     let clocks = SwitchClock::draw(
         scenario.seed,
-        topology.edges().len() + topology.transits().count(),
+        topology.sinks() + topology.transits().count(),
         scenario.clocks.offset_us,
         scenario.clocks.drift_ppm,
     );
@@ -208,6 +208,12 @@ impl Network for Simulated {
 
     fn restart(&mut self, edge: usize) -> Result<()> {
         self.simulation.restart(edge);
+        Ok(())
+    }
+
+    fn restart_sink(&mut self, sink: usize) -> Result<()> {
+        let before = self.topology.edges().len() + self.topology.transits().count();
+        self.simulation.restart(before + sink);
         Ok(())
     }
 

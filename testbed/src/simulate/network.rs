@@ -11,7 +11,7 @@ use calumma_sketch::HashKey;
 use super::archived::Archived;
 use super::control::Wires;
 use super::controller::{self, Controller, Outgoing, Reported, Work};
-use super::node::{Node, expected, identity};
+use super::node::{Node, expected, identity, nodes};
 use super::paths::ProbeBytes;
 use super::truth::Truths;
 use super::way::{Fabric, Load};
@@ -69,11 +69,11 @@ pub(super) fn bytes(of: &[u8]) -> Bytes {
 #[derive(Debug)]
 pub struct Simulation {
     pub(super) setup: Setup,
-    topology: Topology,
+    pub(super) topology: Topology,
     routes: Routes,
     pub(super) fabric: Fabric,
     pub(super) flows: FlowSet,
-    /// The edges, then the transits.
+    /// The edges, then the transits, then hosts' own sinks.
     pub(super) nodes: Vec<Node>,
     /// Number of each node's connection to the controller; 0 where there is none.
     pub(super) connections: Vec<u64>,
@@ -107,13 +107,12 @@ pub struct Simulation {
 
 impl Simulation {
     /// A network without traffic whose edges are about to measure their first epoch. `clocks` gives
-    /// each edge's clock, and after them those of the transits.
+    /// each edge's clock, and after them those of the transits and of hosts' own sinks.
     ///
     /// # Errors
     /// When layout or attention are invalid, or packets would wait for too long.
     pub fn new(setup: Setup, topology: Topology, clocks: Vec<SwitchClock>) -> Result<Self> {
-        let edges = topology.edges().len();
-        let switches = edges + topology.transits().count();
+        let switches = nodes(&topology);
         ensure!(clocks.len() == switches, "{switches} switches, but {} clocks", clocks.len());
         setup.layout.validate()?;
         setup.attention.validate(&setup.layout)?;
@@ -235,7 +234,7 @@ impl Simulation {
     /// What switches do to packets from now on, by position.
     pub fn set_switches(&mut self, switches: Vec<SwitchQuality>) {
         for (node, of) in self.nodes.iter_mut().enumerate() {
-            let at = self.topology.position(identity(&self.topology, node).0);
+            let at = self.topology.position(&identity(&self.topology, node).0);
             of.set_quality(at.and_then(|at| switches.get(at).copied()).unwrap_or_default());
         }
         self.setup.switches = switches;
@@ -403,7 +402,8 @@ impl Simulation {
         fabric.pass(load, (at_ns, now_ns), nodes, truth, &mut onward);
         for (at_ns, load) in onward.drain(..) {
             let edge = &self.nodes[load.egress()];
-            if load.has_arrived() && at_ns < edge.due_ns && !edge.is_timed() {
+            let is_at_rest = |node: &Node| at_ns < node.due_ns && !node.is_timed();
+            if load.has_arrived() && is_at_rest(edge) && self.sink_of(&load).is_none() {
                 // Nothing happens at the egress edge until then.
                 self.deliver(load, at_ns)?;
             } else {
@@ -420,14 +420,22 @@ impl Simulation {
     /// When one leaves with other bytes than it entered with.
     fn deliver(&mut self, mut load: Load, now_ns: u64) -> Result<()> {
         load.deliver(&mut self.truth);
+        let sink = self.sink_of(&load);
         let edge = &mut self.nodes[load.egress()];
         match load.bytes.take() {
             Some(mut packet) => {
-                if !load.has_crossed {
+                if let Some(sink) = sink {
+                    if !load.has_crossed {
+                        load.hand_on(edge, &mut packet, now_ns);
+                    }
+                    load.arrive_at_host(&mut self.truth);
+                    self.nodes[sink].egress(&mut packet, now_ns);
+                } else if !load.has_crossed {
                     let latency_ns = edge.egress(&mut packet, now_ns).1;
                     load.arrive(&mut self.truth, (now_ns, latency_ns));
                 }
-                let knows = edge.takes_marks_of(&load.key);
+                let last = sink.unwrap_or(load.egress());
+                let knows = self.nodes[last].takes_marks_of(&load.key);
                 let is_whole = !knows || load.is_whole(&packet);
                 ensure!(is_whole, "a packet of {:?} leaves with other bytes", load.key);
             }

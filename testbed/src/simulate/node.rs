@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use calumma_edge::control::systems::What;
+use calumma_plane::worker::Path;
 use calumma_plane::{Counters, MarkedRun};
 use calumma_sketch::{KeyKind, WideKey};
 use calumma_switch_host::{Conversation, Identity, MOST_HELD, Pipe};
@@ -51,7 +52,7 @@ impl Node {
     /// A node of `setup`'s network that has just been started, for the `start`th time after the
     /// first. A software switch runs what runs in its role, a Tofino what its program is for.
     pub(super) fn new(
-        (name, role, kind): (&str, Role, SwitchKind),
+        (name, role, kind): (String, Role, SwitchKind),
         setup: &Setup,
         clock: SwitchClock,
         start: u32,
@@ -68,7 +69,7 @@ impl Node {
             }
         };
         let identity = Identity {
-            node: name.to_owned(),
+            node: name,
             role,
             kind,
             program: concat!("calumma-testbed ", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -252,11 +253,31 @@ impl Node {
     pub(super) fn cross(&mut self, packet: &mut Bytes, now_ns: u64) -> (u64, u32) {
         let (departed_ns, latency_ns, stay) = self.stay(now_ns);
         match &mut self.switch {
-            Switch::Software(switch) => switch.cross(packet, stay),
+            Switch::Software(switch) => switch.cross(packet, Path::Cross, stay),
             Switch::Tofino(tofino) => {
                 tofino.ingress(packet, stay);
                 tofino.egress(packet, stay);
             }
+        }
+        (departed_ns, latency_ns)
+    }
+
+    /// A packet goes from host to host of this edge, where the other one has a sink of its own, as
+    /// only of software switches. Gives the same.
+    pub(super) fn cross_on(&mut self, packet: &mut Bytes, now_ns: u64) -> (u64, u32) {
+        let (departed_ns, latency_ns, stay) = self.stay(now_ns);
+        if let Switch::Software(switch) = &mut self.switch {
+            switch.cross(packet, Path::CrossOn, stay);
+        }
+        (departed_ns, latency_ns)
+    }
+
+    /// A packet leaves the network here for a host with a sink of its own, where this is a software
+    /// switch. Gives the same.
+    pub(super) fn hand_on(&mut self, packet: &mut Bytes, now_ns: u64) -> (u64, u32) {
+        let (departed_ns, latency_ns, stay) = self.stay(now_ns);
+        if let Switch::Software(switch) = &mut self.switch {
+            switch.hand_on(packet, stay);
         }
         (departed_ns, latency_ns)
     }
@@ -326,24 +347,33 @@ impl Node {
     }
 }
 
-/// Name, role and kind of the node at position `node`.
-pub(super) fn identity(topology: &Topology, node: usize) -> (&str, Role, SwitchKind) {
+/// Name, role and kind of the node at position `node`: edges, transits, and hosts' own sinks.
+pub(super) fn identity(topology: &Topology, node: usize) -> (String, Role, SwitchKind) {
     let edges = topology.edges().len();
+    let sinks = edges + topology.transits().count();
+    if let Some(sink) = node.checked_sub(sinks) {
+        let name = topology.host_sinks().nth(sink).map(|(_, _, name)| name);
+        return (name.unwrap_or_default(), Role::Host, SwitchKind::Software);
+    }
     let (at, role) = match node.checked_sub(edges).map(|inner| topology.transits().nth(inner)) {
         None => (node, Role::Edge),
         Some(transit) => (transit.unwrap_or(node), Role::Transit),
     };
     let kind = if topology.is_tofino(at) { SwitchKind::Tofino } else { SwitchKind::Software };
-    (&topology.names()[at], role, kind)
+    (topology.names()[at].clone(), role, kind)
+}
+
+/// How many nodes there are.
+pub(super) fn nodes(topology: &Topology) -> usize {
+    topology.sinks() + topology.transits().count()
 }
 
 /// The nodes that the controller expects.
 pub(super) fn expected(topology: &Topology) -> Vec<Arc<calumma_analysis::Node>> {
-    let nodes = topology.edges().len() + topology.transits().count();
     let node = |at: usize| {
         let (name, role, _) = identity(topology, at);
         let id = u16::try_from(at + 1).unwrap_or(u16::MAX);
-        Arc::new(calumma_analysis::Node { name: name.to_owned(), role, id })
+        Arc::new(calumma_analysis::Node { name, role, id })
     };
-    (0..nodes).map(node).collect()
+    (0..nodes(topology)).map(node).collect()
 }

@@ -7,6 +7,7 @@ use calumma_chamelemon::Run;
 use calumma_edge::carrier::Mark;
 use calumma_edge::packet::Packet;
 use calumma_plane::MarkedRun;
+use calumma_sketch::Key;
 
 use super::Detail;
 use super::network::{Bytes, Simulation, bytes};
@@ -17,7 +18,7 @@ use super::truth::{Account, FlowTruth, Stranger, Touched};
 use super::way::{Load, mark_of};
 use crate::topology::{Point, Segment};
 use crate::workload::pcap::packets_of;
-use crate::workload::{frame, set_dscp};
+use crate::workload::{frame, is_host, set_dscp};
 
 /// What a flow has sent.
 struct Sent {
@@ -38,6 +39,20 @@ struct Sent {
 }
 
 impl Simulation {
+    /// Whether hosts of an edge have sinks of their own.
+    fn has_sinks(&self, edge: usize) -> bool {
+        self.topology.has_host_sinks(edge)
+    }
+
+    /// The position among the nodes of the sink that the host has itself which packets are for.
+    pub(super) fn sink_of(&self, load: &Load) -> Option<usize> {
+        let is_this = |(edge, host, _): (usize, u32, String)| {
+            edge == load.egress() && is_host(load.key.addresses().1, (edge, host))
+        };
+        let sink = self.topology.host_sinks().position(is_this)?;
+        Some(self.topology.edges().len() + self.topology.transits().count() + sink)
+    }
+
     /// Sends all that flows send in an epoch, and lets time pass up to the last of it.
     ///
     /// # Errors
@@ -102,11 +117,16 @@ impl Simulation {
             // lost between its two sides.
             let is_local = flow.edges[0] == flow.edges[1];
             let crosses = is_local && !flow.fate(epoch).is_lost(number);
+            let goes_on = self.has_sinks(from);
             let node = &mut self.nodes[from];
-            let enter = if crosses { Node::cross } else { Node::ingress };
+            let enter = match (crosses, goes_on) {
+                (false, _) => Node::ingress,
+                (true, false) => Node::cross,
+                (true, true) => Node::cross_on,
+            };
             let (departed_ns, latency_ns) = enter(node, &mut packet, now_ns);
             let mut met = OnWay::default();
-            if crosses {
+            if crosses && !goes_on {
                 met.has_stack = true;
             } else {
                 let stayed = Stay { arrived_ns: now_ns, departed_ns };
@@ -148,7 +168,7 @@ impl Simulation {
         if let Some((packet, met)) = bytes {
             (load.bytes, load.met) = (Some(packet), met);
         }
-        if let Some(latency_ns) = crosses {
+        if let Some(latency_ns) = crosses.filter(|_| !self.has_sinks(from)) {
             load.arrive(&mut self.truth, (now_ns.1, latency_ns));
         }
         self.pass(load, now_ns)

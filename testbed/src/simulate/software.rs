@@ -148,12 +148,19 @@ impl Software {
         self.send(packet, stay);
     }
 
+    /// A packet goes to a host with a sink of its own.
+    pub(super) fn hand_on(&mut self, packet: &mut Bytes, stay: Stay) {
+        self.arrive(stay);
+        self.worker.hand_on(std::slice::from_mut(packet));
+        self.send(packet, stay);
+    }
+
     /// A packet goes from host to host.
-    pub(super) fn cross(&mut self, packet: &mut Bytes, stay: Stay) {
+    pub(super) fn cross(&mut self, packet: &mut Bytes, path: Path, stay: Stay) {
         self.arrive(stay);
         self.worker.counters.host_received += 1;
         self.worker.begin();
-        self.worker.pass(Path::Cross, std::slice::from_mut(packet), 1, &PlainFlows::NONE);
+        self.worker.pass(path, std::slice::from_mut(packet), 1, &PlainFlows::NONE);
         self.send(packet, stay);
     }
 

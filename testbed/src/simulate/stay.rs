@@ -158,22 +158,32 @@ impl OnWay {
         }
     }
 
-    /// It has come to the sink at `now_ns`, which had it for `latency_ns`.
+    /// It has come to a sink that is an edge at `now_ns`, which had it for `latency_ns`.
     pub(super) fn arrive(&self, sink: usize, (now_ns, latency_ns): (u64, u32), met: &mut Met) {
-        met.packets += 1;
         met.latencies.entry(sink).or_default().push(latency_ns);
+        self.end_at(Some((sink, now_ns)), met);
+    }
+
+    /// It has come to a sink that is no hop.
+    pub(super) fn end(&self, met: &mut Met) {
+        self.end_at(None, met);
+    }
+
+    fn end_at(&self, sink: Option<(usize, u64)>, met: &mut Met) {
+        met.packets += 1;
         if !self.has_stack {
             return;
         }
         met.with_int += 1;
         met.partial += u64::from(self.is_partial);
-        let path = self.hops.iter().map(|hop| hop.switch).chain([sink]).collect();
+        let switches = self.hops.iter().map(|hop| hop.switch);
+        let path = switches.chain(sink.map(|(sink, _)| sink)).collect();
         *met.paths.entry(path).or_default() += 1;
         for &Hop { switch, latency_ns, .. } in &self.hops {
             met.latencies.entry(switch).or_default().push(latency_ns);
         }
         let arrivals = self.hops.iter().map(|hop| (hop.switch, hop.stayed.arrived_ns));
-        let arrivals = arrivals.skip(1).chain([(sink, now_ns)]);
+        let arrivals = arrivals.skip(1).chain(sink);
         for (from, (to, arrived_ns)) in self.hops.iter().zip(arrivals).filter(|_| !self.is_partial)
         {
             let on_it_ns = arrived_ns - from.stayed.departed_ns;

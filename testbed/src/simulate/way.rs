@@ -379,6 +379,21 @@ impl Load {
         }
     }
 
+    /// A packet goes on from its last switch, which may push, to the host's own sink.
+    pub(super) fn hand_on(&mut self, edge: &mut Node, packet: &mut Bytes, now_ns: u64) {
+        let before = packet.bytes().len();
+        let (departed_ns, latency_ns) = edge.hand_on(packet, now_ns);
+        let stayed = Stay { arrived_ns: now_ns, departed_ns };
+        self.met.pass(self.egress(), (before, packet.bytes().len()), (latency_ns, stayed));
+    }
+
+    /// A packet has come to its host, which is no hop.
+    pub(super) fn arrive_at_host(&self, truths: &mut Truths) {
+        if let Some(flow) = truths.flow(self.account) {
+            self.met.end(&mut flow.met);
+        }
+    }
+
     /// They leave the network.
     pub(super) fn deliver(&self, truths: &mut Truths) {
         let packets = self.left.count();

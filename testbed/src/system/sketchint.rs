@@ -18,6 +18,7 @@ use self::met::Known;
 use super::{Reported, System};
 use crate::simulate::{AtSwitches, Came, EpochTruth, FlowTruth, Treatment};
 use crate::topology::Topology;
+use crate::workload::is_host;
 
 impl System for SketchInt {
     fn listed(&self) -> &'static dyn calumma_analysis::System {
@@ -199,6 +200,10 @@ impl<'a> Arrived<'a> {
         &self.topology.names()[switch]
     }
 
+    fn is_sink(&self, sink: &str, flow: &Flow, of: &OfFlow) -> bool {
+        self.topology.sink_of(of.sink, |host| is_host(flow.dst, (of.sink, host))) == sink
+    }
+
     /// Packets of a flow that came by a switch and reached the sink: at most so many, and whether
     /// these are all.
     fn at(&self, flow: &Flow, node: &str) -> (u64, bool) {
@@ -225,7 +230,7 @@ impl<'a> Arrived<'a> {
                 report.sink, report.packets
             ));
         }
-        let of = self.flows.get(flow).filter(|of| self.name(of.sink) == report.sink);
+        let of = self.flows.get(flow).filter(|of| self.is_sink(&report.sink, flow, of));
         let Some(of) = of.filter(|_| there > 0) else {
             return Some(format!("{flow} did not come to {}", report.sink));
         };
@@ -335,7 +340,7 @@ impl<'a> Arrived<'a> {
 
     /// Flows that came to a sink and that no link disturbed: their packets.
     fn at_sink(&self, sink: &str) -> impl Iterator<Item = (&Flow, u64)> {
-        let here = self.flows.iter().filter(move |(_, of)| self.name(of.sink) == sink);
+        let here = self.flows.iter().filter(move |(flow, of)| self.is_sink(sink, flow, of));
         here.map(|(flow, of)| (flow, of.packets))
     }
 
@@ -415,7 +420,7 @@ impl<'a> Arrived<'a> {
         let switch = self.topology.position(&report.node)?;
         let came: u64 = self.flows.values().filter_map(|of| of.came.get(&switch)).sum();
         let is_all = found.sinks.iter().all(|sink| sink.sound)
-            && found.sinks.len() == self.topology.edges().len()
+            && found.sinks.len() == self.topology.sinks()
             && found.coverage.sinks.int_packets == found.coverage.sinks.packets
             && found.coverage.sinks.partial == 0
             && self.is_lossless;

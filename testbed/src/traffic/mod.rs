@@ -1,6 +1,7 @@
-//! Traffic between hosts, made by real applications: iperf3 over TCP and UDP, HTTP, and many short
-//! TCP connections.
+//! Traffic between hosts, made by real applications: iperf3 over TCP and UDP, HTTP, many short
+//! TCP connections, and datagrams that look like INT.
 
+pub mod forged;
 pub mod http;
 mod iperf;
 mod mix;

@@ -1,6 +1,6 @@
 //! The flows of a network at one time.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
@@ -309,6 +309,11 @@ pub fn host_address(edge: usize, number: u32) -> Ipv4Addr {
 /// The IPv6 address of host `number`, counted from 0, of an edge.
 pub fn host_address6(edge: usize, number: u32) -> Ipv6Addr {
     Ipv6Addr::new(0xFD00, 0, 0, edge as u16, 0, 0, 0, number as u16 + 1)
+}
+
+/// Whether an address is that of a host of an edge, counted from 0.
+pub(crate) fn is_host(address: IpAddr, (edge, number): (usize, u32)) -> bool {
+    address == host_address(edge, number) || address == host_address6(edge, number)
 }
 
 fn slot_draw(draw: Draw, slot: Slot) -> Draw {

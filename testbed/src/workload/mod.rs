@@ -20,6 +20,7 @@ use serde::Deserialize;
 pub use self::chosen::{Chosen, pair as chosen_pair};
 pub use self::draw::Draw;
 pub use self::fate::{Chance, Fate};
+pub(crate) use self::flows::is_host;
 pub use self::flows::{Flow, FlowSet, host_address, host_address6};
 pub use self::frame::{Frame, frame, set_dscp, set_ttl, translate};
 pub use self::sizes::Sizes;

@@ -1,7 +1,7 @@
 //! SketchINT on real switches: bytes, ways and times of packets are held against captures at hosts
 //! and on both sides of every switch.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -14,11 +14,14 @@ use crate::machine::alone;
 
 const TESTBED: &str = env!("CARGO_BIN_EXE_calumma-testbed");
 
+/// By switch and name.
+type Totals = BTreeMap<String, BTreeMap<String, u64>>;
+
 #[test]
 #[ignore = "end to end: needs root, DPDK, iperf3 and tcpdump; `cargo xtask test` runs it"]
 fn no_host_receives_a_byte_of_int_while_it_goes_off_and_on() {
     let _alone = alone();
-    let (compared, reports) = play("fabric");
+    let (compared, reports, totals) = play_counting("fabric");
     assert!(compared.windows >= 6, "{}", compared.to_text());
     assert!(compared.moved[0] > 10_000 && compared.flows.len() > 60, "{}", compared.to_text());
     let nodes: Vec<&String> = compared.switches.keys().collect();
@@ -27,6 +30,12 @@ fn no_host_receives_a_byte_of_int_while_it_goes_off_and_on() {
     assert_eq!(families.len(), 2);
     let states: BTreeSet<&str> = reports.iter().filter_map(|of| of["state"].as_str()).collect();
     assert!(states.contains("on") && states.len() > 1, "{states:?}");
+    // What hosts forge is their payload. While INT is off, what no sink would take for a stack of
+    // this network keeps its bit.
+    let count = |edge: &str, name: &str| totals[edge][&format!("sketchint.{name}")];
+    assert!(count("e1", "dscp_cleared") > 100, "{:?}", totals["e1"]);
+    assert!(count("e2", "foreign") > 0, "{:?}", totals["e2"]);
+    assert_eq!(["e1", "e2"].map(|edge| count(edge, "unstripped")), [0; 2]);
     // Stamps and captures enclose the same wires; bounds are held in each window.
     let links: Vec<String> = compared.links.keys().map(|ends| ends.join(" ")).collect();
     let all = ["e1 s1", "e1 s2", "e2 s1", "e2 s2", "s1 e1", "s1 e2", "s2 e1", "s2 e2"];
@@ -74,6 +83,46 @@ fn full_sized_packets_come_as_they_were_sent_without_int() {
     assert!(less > 0, "every packet had room for a stack");
 }
 
+/// Stacks are taken out behind `e2`, which is a hop like others.
+#[test]
+#[ignore = "end to end: needs root, DPDK, iperf3 and tcpdump; `cargo xtask test` runs it"]
+fn hosts_with_sinks_of_their_own_receive_no_byte_of_int() {
+    let _alone = alone();
+    let (compared, reports, totals) = play_counting("host-sink");
+    assert!(compared.windows >= 3 && compared.moved[0] > 5_000, "{}", compared.to_text());
+    assert_eq!(totals["e2"]["sketchint.stripped"], 0);
+    for host in ["e2h1", "e2h2"] {
+        let stripped = totals[host]["sketchint.stripped"];
+        assert!(stripped > 100, "{host}: {stripped}");
+        assert_eq!(stripped, compared.to_sinks[host], "{host}");
+    }
+    let whole = || reports.iter().filter(|report| report["complete"] == true);
+    let sinks = whole().flat_map(|report| list(report, "sinks"));
+    let sinks = sinks.filter(|of| of["int_packets"].as_u64() > Some(0));
+    let sinks: BTreeSet<Option<&str>> = sinks.map(|of| of["edge"].as_str()).collect();
+    assert_eq!(sinks, BTreeSet::from(["e1", "e2h1", "e2h2"].map(Some)));
+    let paths = whole().flat_map(|report| list(report, "flows"));
+    let paths = paths.flat_map(|flow| list(flow, "paths"));
+    let hops: BTreeSet<_> = paths.map(|of| of["path"].as_array().map(Vec::len)).collect();
+    assert_eq!(hops, BTreeSet::from([Some(3)]));
+}
+
+/// Whatever is on its way when the sink dies, no host receives a stack: captures say so.
+#[test]
+#[ignore = "end to end: needs root, DPDK, iperf3 and tcpdump; `cargo xtask test` runs it"]
+fn three_systems_are_exact_side_by_side_and_a_sink_that_is_killed_stops_the_sources() {
+    let _alone = alone();
+    let (compared, reports) = play("mixed");
+    assert!(compared.moved[0] > 10_000, "{}", compared.to_text());
+    let states: Vec<&str> = reports.iter().filter_map(|of| of["state"].as_str()).collect();
+    let first = states.iter().position(|state| *state == "on").expect("INT is on");
+    let stopped = states[first..].iter().position(|state| *state != "on").expect("it stops");
+    assert!(states[first + stopped..].contains(&"on"), "{states:?}");
+    // Sources know from the controller alone that the sink has begun anew.
+    let int_packets = |of: &&Value| of["coverage"]["inserted"].as_u64() == Some(0);
+    assert!(reports[first..].iter().any(|of| int_packets(&of)), "{states:?}");
+}
+
 #[test]
 #[ignore = "end to end: needs root, DPDK, iperf3 and tcpdump; `cargo xtask test` runs it"]
 fn the_demo_equals_what_was_captured() {
@@ -99,6 +148,12 @@ fn the_demo_equals_what_was_captured() {
 /// Plays a scenario, which fails by itself where bytes, ways or packets are other than reported;
 /// gives both sides and the reports.
 fn play(name: &str) -> (Comparison, Vec<Value>) {
+    let (compared, reports, _) = play_counting(name);
+    (compared, reports)
+}
+
+/// The same, and what edges and hosts' own sinks have counted.
+fn play_counting(name: &str) -> (Comparison, Vec<Value>, Totals) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios/live/sketchint");
     let scenario = Scenario::load(&file.join(format!("{name}.toml"))).expect("a scenario");
     let out = folder(name);
@@ -110,19 +165,19 @@ fn play(name: &str) -> (Comparison, Vec<Value>) {
         let wrong: Vec<_> = played.contradictions().collect();
         assert!(wrong.is_empty(), "{name}: {wrong:?}, {:?}", played.doubts);
         assert_eq!((compared.leaked, compared.changed), (0, 0), "{name}");
-        (played, compared)
+        (played, compared, live.totals().clone())
     };
-    let (mut played, mut compared) = once();
+    let (mut played, mut compared, mut totals) = once();
     // Where the machine stands still for longer than the guards, windows are incomplete.
     if !played.holds() {
         eprintln!("{name} once more: {:?}, {:?}", played.verdicts, played.doubts);
-        (played, compared) = once();
+        (played, compared, totals) = once();
     }
     assert!(played.holds(), "{name}: {:?}, {:?}", played.verdicts, played.doubts);
     let text = fs::read_to_string(out.join("sketchint.jsonl")).expect("reports");
     let reports = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     fs::remove_dir_all(out).expect("what was written can be removed");
-    (compared, reports)
+    (compared, reports, totals)
 }
 
 fn folder(name: &str) -> PathBuf {

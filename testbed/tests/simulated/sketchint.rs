@@ -37,6 +37,7 @@ scenarios! {
     enable_disable
     fabric
     freeze
+    host_sink
     loss_and_place
     mixed
     mtu

@@ -246,12 +246,18 @@ impl Config {
                 "forwarding.mode",
                 "a transit switch routes; set mode = \"routed\" and give interfaces and routes",
             ),
+            Mode::Routed if self.role == NodeRole::Host => mistakes.add(
+                "forwarding.mode",
+                "an end host's sink joins its network and its kernel; set mode = \"pairs\"",
+            ),
             Mode::Pairs => ports::check_peers(&self.ports, mistakes),
             Mode::Routed => ports::check_routed(&self.ports, mistakes),
         }
         if self.role == NodeRole::Transit {
             ports::check_transit(&self.ports, mistakes);
         }
+        let skip_flooded = self.forwarding.skip_flooded;
+        ports::check_host_sinks(&self.ports, (self.role, skip_flooded), mistakes);
         if mistakes.is_sound("port") {
             for (place, problem) in self.forwarding.problems(&self.ports) {
                 mistakes.add(&place, problem);

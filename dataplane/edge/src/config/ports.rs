@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use calumma_switch_host::NodeRole;
 use serde::Deserialize;
 
 use super::Mistakes;
@@ -28,6 +29,10 @@ pub struct PortConfig {
     /// Whether the device is to stamp packets as they arrive, where it can.
     #[serde(default)]
     pub timestamps: bool,
+    /// Of an edge's host port: whether a host is behind it that has a sink of its own, so that
+    /// packets are sent there with marks and INT stacks.
+    #[serde(default)]
+    pub host_sink: bool,
 }
 
 fn default_descriptors() -> u16 {
@@ -143,6 +148,27 @@ pub(super) fn check_routed(ports: &[PortConfig], mistakes: &mut Mistakes) {
         let problem =
             "every lcore polls a routed port, since packets may leave by any; leave it out";
         mistakes.add(&format!("port[{at}].lcores"), problem);
+    }
+}
+
+/// Notes where a port that leaves marks and stacks in packets is none of an edge that faces hosts,
+/// and where the host's sink would count packets that were flooded.
+pub(super) fn check_host_sinks(
+    ports: &[PortConfig],
+    (role, skip_flooded): (NodeRole, bool),
+    mistakes: &mut Mistakes,
+) {
+    for (at, port) in ports.iter().enumerate().filter(|(_, port)| port.host_sink) {
+        let problem = if role != NodeRole::Edge {
+            "only edges leave marks and stacks to hosts' sinks; leave it out"
+        } else if port.role != Role::Host {
+            "the port does not face hosts; set host_sink at its peer"
+        } else if skip_flooded {
+            "hosts' sinks don't know what was flooded; leave forwarding.skip_flooded out"
+        } else {
+            continue;
+        };
+        mistakes.add(&format!("port[{at}].host_sink"), problem);
     }
 }
 

@@ -34,6 +34,9 @@ impl SketchintConfig {
         if role == NodeRole::Transit && !self.strip {
             mistakes.add("sketchint.strip", "a transit switch has no hosts; leave it out");
         }
+        if role == NodeRole::Host && !self.strip {
+            mistakes.add("sketchint.strip", "an end host's sink takes stacks out; leave it out");
+        }
         match self.mtu {
             Some(_) if mode == Mode::Routed => {
                 mistakes.add("sketchint.mtu", "interfaces say their `mtu`; leave it out");

@@ -290,6 +290,22 @@ fn sections_that_contradict_each_other_are_named() {
     ));
     assert!(twice.contains("port[2].name: there is a port net_af_packet0 above"), "{twice}");
 
+    let host = PAIR.replacen("name", "role = \"host\"\nname", 1);
+    assert!(Config::parse(&host, "edge.toml").is_ok());
+    let behind = "role = \"host\"\nhost_sink = true";
+    let edge = PAIR.replace("role = \"host\"", behind);
+    assert!(Config::parse(&edge, "edge.toml").unwrap().ports[0].host_sink);
+    let both = problem(&edge.replacen("name", "role = \"host\"\nname", 1));
+    assert!(both.contains("port[0].host_sink: only edges leave marks and stacks"), "{both}");
+    let fabric = problem(&PAIR.replace("\"fabric\"", "\"fabric\"\nhost_sink = true"));
+    assert!(fabric.contains("port[1].host_sink: the port does not face hosts"), "{fabric}");
+    let flooded = problem(&format!("{edge}\n[forwarding]\nskip_flooded = true"));
+    assert!(flooded.contains("leave forwarding.skip_flooded out"), "{flooded}");
+    let leaves = problem(&format!("{host}\n[sketchint]\nstrip = false"));
+    assert!(leaves.contains("sketchint.strip: an end host's sink takes stacks out"), "{leaves}");
+    let routed = problem(&format!("{host}\n[forwarding]\nmode = \"routed\""));
+    assert!(routed.contains("forwarding.mode: an end host's sink joins"), "{routed}");
+
     let missing = Config::load(Path::new("/nonexistent/edge.toml")).unwrap_err().to_string();
     assert!(missing.contains("/nonexistent/edge.toml") && missing.contains("--config"));
 }

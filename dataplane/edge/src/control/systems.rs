@@ -112,11 +112,11 @@ impl Systems {
         self
     }
 
-    /// The same on a switch that takes INT stacks out of packets for hosts, or does not. An edge
-    /// that does not can be no sink.
+    /// The same on a switch that takes INT stacks out of packets for hosts, or does not. One that
+    /// does not can be no sink.
     #[must_use]
     pub fn with_strip(mut self, strip: bool) -> Self {
-        self.carries_stacks &= strip || self.role != Role::Edge;
+        self.carries_stacks &= strip || self.role == Role::Transit;
         self
     }
 
@@ -194,8 +194,9 @@ impl Systems {
                     (Role::Edge, measure::Side::Ingress) => Some(SideKind::Ingress),
                     (Role::Edge, measure::Side::ByBit) => Some(SideKind::Egress),
                     (Role::Transit, measure::Side::ByBit) => Some(SideKind::Transit),
+                    (Role::Host, measure::Side::ByBit) => Some(SideKind::Host),
                     // Nothing enters the network there.
-                    (Role::Transit, measure::Side::Ingress) | (Role::Host, _) => None,
+                    (Role::Transit | Role::Host, measure::Side::Ingress) => None,
                 };
                 let half = self.merger.system(number);
                 let sent = of_wire.zip(half).and_then(|(side, half)| {
@@ -373,8 +374,8 @@ mod tests {
     }
 
     #[test]
-    fn a_transit_switch_offers_no_system_of_edges() {
-        // Probes beside them, in either role.
+    fn a_switch_offers_the_systems_of_its_role() {
+        // Probes beside them, in any.
         let offers = |role| {
             let offers = Systems::new(SYSTEMS, role, 1).0.systems();
             offers.into_iter().map(|of| of.offer.system).collect::<Vec<_>>()
@@ -383,5 +384,6 @@ mod tests {
         let sketchint = SystemId::SKETCHINT;
         assert_eq!(offers(Role::Transit), [sketchint, cfs, probes]);
         assert_eq!(offers(Role::Edge), [chamelemon, sketchint, cfs, probes]);
+        assert_eq!(offers(Role::Host), [sketchint, probes]);
     }
 }

@@ -57,7 +57,10 @@ impl Forwarding {
         let (slow_thread, routes, parts) =
             SlowThread::new(plan, macs, build, pool.clone(), lcores, counters.clone())?;
         let seed = seed(&config.name);
-        let router = |RouterParts { tables, rings }| Router::new(tables, rings, ports.len(), seed);
+        let sinks: Vec<bool> = config.ports.iter().map(|port| port.host_sink).collect();
+        let router = |RouterParts { tables, rings }| {
+            Router::new(tables, rings, ports.len(), seed).with_host_sinks(sinks.clone())
+        };
         let routers = parts.into_iter().map(router).collect();
         let slow_thread = slow_thread.watching(links::of_ports(ports));
         let over = over.clone();

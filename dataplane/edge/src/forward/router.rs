@@ -7,6 +7,7 @@
 //! network when it comes from the fabric for a host or for the switch itself. From host to host on
 //! the same switch it does both. From fabric to fabric it only passes, with the mark it carries.
 
+use calumma_sketch::BURST;
 use crossbeam_channel::Receiver;
 use dpdk::{Burst, Mbuf};
 
@@ -14,7 +15,7 @@ use super::counters::Reason;
 use super::decide::{Decider, Decisions, Routed, Task, Verdict};
 use super::exchange::{HandOver, Origin, Return, ToSlow};
 use super::shorten::shorten;
-use super::tables::TablesReader;
+use super::tables::{Tables, TablesReader};
 use crate::config::Role;
 use crate::lcore::PortQueues;
 use crate::lcore::forwarder::{Forwarder, transmit};
@@ -42,6 +43,45 @@ pub struct Router {
     decisions: Decisions,
     /// Packets that are to be sent, by port.
     out: Vec<Waiting>,
+    /// Ports behind which hosts have sinks of their own.
+    sinks: Sinks,
+}
+
+/// By port, whether a host with a sink of its own is behind it.
+#[derive(Debug, Default)]
+struct Sinks {
+    ports: Vec<bool>,
+    any: bool,
+}
+
+impl Sinks {
+    fn has(&self, port: usize) -> bool {
+        self.ports.get(port).copied().unwrap_or(false)
+    }
+
+    /// Those of a burst's packets for hosts that go to such a port.
+    #[inline]
+    fn of(&self, routed: &Routed) -> u32 {
+        if !self.any {
+            return 0;
+        }
+        let goes = |at: usize| self.has(routed.ports[at].into());
+        (0..BURST)
+            .filter(|&at| routed.to_host >> at & 1 == 1 && goes(at))
+            .fold(0, |of, at| of | 1 << at)
+    }
+
+    /// Those of a burst's packets that wait for the address of a host behind such a port.
+    fn waiting_for(&self, tables: &Tables, verdicts: &[Verdict], of: u32) -> u32 {
+        let waits = |at: &usize| match verdicts.get(*at) {
+            Some(Verdict::HandOver(_, Task::Resolve(on, _))) => {
+                tables.interface(*on).is_some_and(|on| self.has(on.port.into()))
+            }
+            _ => false,
+        };
+        let of = (0..BURST).filter(|at| of >> at & 1 == 1);
+        if self.any { of.filter(waits).fold(0, |all, at| all | 1 << at) } else { 0 }
+    }
 }
 
 /// Packets that wait to be sent by a port.
@@ -63,7 +103,14 @@ impl Router {
             seed,
             decisions: Decisions::new(),
             out: (0..ports).map(|_| Waiting::default()).collect(),
+            sinks: Sinks::default(),
         }
+    }
+
+    /// The same where hosts behind some of the ports have sinks of their own.
+    #[must_use]
+    pub fn with_host_sinks(self, ports: Vec<bool>) -> Self {
+        Self { sinks: Sinks { any: ports.contains(&true), ports }, ..self }
     }
 
     /// Does everything with a burst from `port` but sending it. It is empty afterwards.
@@ -93,9 +140,12 @@ impl Router {
         worker.arrived(None);
         match next {
             Return::Free(packet) => drop(packet),
-            Return::Send { packet, port } => {
+            Return::Send { mut packet, port } => {
                 worker.counters.routed.returned += 1;
                 worker.begin();
+                if self.sinks.has(port) {
+                    worker.stamp(std::slice::from_mut(&mut packet), 1);
+                }
                 wait(&mut self.out, worker, port, packet, 0);
             }
             Return::Route { packet, port, origin } => {
@@ -161,7 +211,8 @@ impl Router {
         if routed.all() != all {
             return self.route_some(worker, port, origin, burst);
         }
-        let drops = measure(worker, origin, routed, flows, burst.as_mut_slice());
+        let to_sink = self.sinks.of(routed);
+        let drops = measure(worker, origin, (routed, to_sink), flows, burst.as_mut_slice());
         let ports = &routed.ports[..burst.len()];
         if let Some((&port, others)) = ports.split_first()
             && others.iter().fold(0, |differ, other| differ | (port ^ other)) == 0
@@ -208,9 +259,16 @@ impl Router {
             }
         }
         let packets = burst.as_mut_slice();
-        let mut drops = measure(worker, origin, routed, flows, packets);
-        if left != 0 {
-            drops.0 |= worker.pass(Path::Leave, packets, left, flows).0;
+        let to_sink = self.sinks.of(routed);
+        let mut drops = measure(worker, origin, (routed, to_sink), flows, packets);
+        // What waits for a host with a sink of its own leaves here as well, and keeps its mark.
+        let kept = self.sinks.waiting_for(self.tables.load(), verdicts, left);
+        if kept != 0 {
+            drops.0 |= worker.pass(Path::HandOn, packets, kept, flows).0;
+            stacked |= kept;
+        }
+        if left & !kept != 0 {
+            drops.0 |= worker.pass(Path::Leave, packets, left & !kept, flows).0;
         }
         if lost != 0 {
             worker.pass(Path::Transit, packets, lost, flows);
@@ -296,12 +354,12 @@ impl Forwarder for Router {
 }
 
 /// Records those of a burst's packets that enter, pass or leave the network; gives those that are
-/// dropped for it.
+/// dropped for it. Those that `to_sink` has a bit for go to hosts with sinks of their own.
 #[inline]
 fn measure(
     worker: &mut Worker,
     origin: Origin,
-    routed: &Routed,
+    (routed, to_sink): (&Routed, u32),
     flows: &PlainFlows,
     packets: &mut [Mbuf],
 ) -> DropMask {
@@ -315,12 +373,25 @@ fn measure(
         let path = match origin {
             Origin::Host => Path::Cross,
             Origin::Fabric => Path::Leave,
-            Origin::Own | Origin::Left => return drops,
+            // What has left here before has its mark.
+            Origin::Left => return drops,
+            Origin::Own => {
+                if to_sink != 0 {
+                    worker.stamp(packets, to_sink);
+                }
+                return drops;
+            }
         };
         if path == Path::Cross {
             worker.counters.routed.local += u64::from(to_host.count_ones());
         }
-        drops.0 |= worker.pass(path, packets, to_host, flows).0;
+        if to_host & !to_sink != 0 {
+            drops.0 |= worker.pass(path, packets, to_host & !to_sink, flows).0;
+        }
+        if to_sink != 0 {
+            let path = if path == Path::Cross { Path::CrossOn } else { Path::HandOn };
+            drops.0 |= worker.pass(path, packets, to_sink, flows).0;
+        }
     }
     drops
 }

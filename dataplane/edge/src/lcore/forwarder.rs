@@ -47,6 +47,8 @@ pub struct Pairs {
     drops: DropMask,
     /// Where stations are, if packets for those elsewhere are not to count as having left.
     learning: Option<Learning>,
+    /// Whether the switch is an end host's own sink.
+    is_host: bool,
 }
 
 /// What an lcore knows of stations, together with the others.
@@ -62,7 +64,12 @@ impl Pairs {
     /// are elsewhere, as `stations` says.
     pub fn learning(stations: Arc<Stations>) -> Self {
         let swept = Stations::unit(dpdk::tsc());
-        Self { drops: DropMask::default(), learning: Some(Learning { stations, swept }) }
+        Self { learning: Some(Learning { stations, swept }), ..Self::default() }
+    }
+
+    /// Port pairs of an end host's own sink: what the host sends goes on as it is.
+    pub fn of_host() -> Self {
+        Self { is_host: true, ..Self::default() }
     }
 }
 
@@ -106,7 +113,12 @@ impl Forwarder for Pairs {
     fn forward(&mut self, worker: &mut Worker, ports: &[PortQueues], at: usize, burst: &mut Burst) {
         let (role, packets) = (ports[at].role, burst.as_mut_slice());
         self.drops = match (&mut self.learning, role) {
+            (_, Role::Host) if self.is_host => {
+                worker.pass_by(packets.len());
+                DropMask::default()
+            }
             (None, Role::Host) => worker.ingress(packets),
+            (None, Role::Fabric) if ports[ports[at].peer].host_sink => worker.hand_on(packets),
             (None, Role::Fabric) => worker.egress(packets),
             (Some(learning), _) => learning.record(worker, role, packets),
         };

@@ -455,3 +455,84 @@ fn a_stack_that_can_not_be_taken_out_reaches_no_host() {
         assert_eq!(of_host[0].bytes()[26..], damaged[26..]);
     }
 }
+
+/// Marks and stacks stay in at the edge, which pushes its hop, and the host's own sink takes them
+/// out, without a session too.
+#[test]
+fn a_host_with_a_sink_of_its_own_receives_what_was_sent() {
+    for carrier in CARRIERS {
+        let without_mark = Policy { tunnels: Tunnels::Outer, ..policy(carrier) };
+        for (path, hops) in [(Path::HandOn, vec![1, 3]), (Path::CrossOn, vec![3])] {
+            let mut edge = Node::new(policy(carrier), insertion(3, 6));
+            let mut host = Node::new(policy(carrier), insertion(4, 6));
+            let (_merger, mut mailboxes) = LcoreMerger::new(1);
+            let mut idle = Worker::new(without_mark, Measurement::new(mailboxes.remove(0)));
+            let sent = hosts().into_iter().find(|sent| carries_stack(carrier, sent)).unwrap();
+            let mut packet = if path == Path::CrossOn {
+                frames(std::slice::from_ref(&sent)).remove(0)
+            } else {
+                let mut source = Node::new(policy(carrier), insertion(1, 6));
+                let mut packets = frames(std::slice::from_ref(&sent));
+                source.worker.ingress(&mut packets);
+                let departure = Departure { at_ns: Node::now_ns() + 100, mtu: MTU };
+                source.worker.depart(&mut packets, 1, departure);
+                packets.remove(0)
+            };
+            let packets = std::slice::from_mut(&mut packet);
+            edge.worker.begin();
+            assert!(edge.worker.pass(path, packets, 1, &PlainFlows::NONE).is_empty());
+            let departure = Departure { at_ns: Node::now_ns() + 200, mtu: MTU };
+            edge.worker.depart(packets, 1, departure);
+            let counters = edge.worker.counters;
+            assert_eq!((counters.int.stripped, counters.int.pushed), (0, 1), "{carrier:?}");
+            let shim = if matches!(carrier, Carrier::Shim(_)) { 4 } else { 0 };
+            let longer = packets[0].bytes().len() - sent.len();
+            assert_eq!(longer, 16 + 8 * hops.len() + shim, "{carrier:?} {path:?}");
+
+            let mut copy = [Frame::new(packets[0].bytes().to_vec())];
+            idle.egress(&mut copy);
+            host.worker.egress(packets);
+            assert_eq!(host.worker.counters.egress_unmarked, 0, "{carrier:?} {path:?}");
+            let stack = host.shown().stacks.remove(0).unwrap();
+            let nodes: Vec<u32> = stack.hops().iter().map(|hop| hop.node).collect();
+            assert_eq!(nodes, hops, "{carrier:?}");
+            let mut expected = sent;
+            if carrier == Carrier::FlowLabel {
+                let ip = ip_offset(&expected);
+                expected[ip + 1] &= 0xF0;
+                expected[ip + 2..ip + 4].fill(0);
+            }
+            assert_eq!(hex(packets[0].bytes()), hex(&expected), "{carrier:?} {path:?}");
+            if carrier != Carrier::FlowLabel {
+                assert_eq!(hex(copy[0].bytes()), hex(&expected), "{carrier:?} {path:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_end_host_sends_as_without_a_sink() {
+    let [carrier, ..] = CARRIERS;
+    let mut host = Node::new(policy(carrier), insertion(4, 6));
+    let sent = frames(&[stacked(carrier).bytes().to_vec(), udp(0xFC, b"payload")]);
+    host.worker.pass_by(sent.len());
+    assert!(!host.worker.asks_departures() || host.worker.counters.int.inserted == 0);
+    host.worker.sent(Sent { accepted: 0b11, refused: 0 });
+    let counters = host.worker.counters;
+    assert_eq!((counters.host_received, counters.transmitted), (2, 2));
+    assert_eq!((counters.int.dscp_cleared, counters.ingress_unrecorded), (0, 0));
+}
+
+/// What an edge makes itself for a host with a sink of its own says when.
+#[test]
+fn what_a_switch_makes_for_a_hosts_sink_is_marked() {
+    let [carrier, ..] = CARRIERS;
+    for epoch in [10, 11] {
+        let mut edge = Node::in_epoch(policy(carrier), insertion(3, 6), epoch);
+        let mut packets = frames(&[udp(0, b"payload"), vec![0; 60]]);
+        edge.worker.stamp(&mut packets, 0b11);
+        assert_eq!(packets[0].bytes()[15] >> 7, (epoch & 1) as u8);
+        assert_eq!(packets[1].bytes(), [0; 60]);
+        assert_eq!(edge.worker.counters.ingress_unrecorded, 0);
+    }
+}

@@ -124,7 +124,7 @@ fn every_configuration_starts_with_the_command_that_stands_in_it() {
         assert!(ended.success(), "{name}: {said}");
         started.push(name);
     }
-    for name in ["af_packet", "af_xdp", "memif", "pcap", "tap", "virtio"] {
+    for name in ["af_packet", "af_xdp", "host-sink", "memif", "pcap", "tap", "virtio"] {
         assert!(started.iter().any(|other| other == name), "{name} is among {started:?}");
     }
 }

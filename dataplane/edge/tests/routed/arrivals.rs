@@ -132,8 +132,15 @@ fn packets_arrive_between_the_bounds_and_when_their_device_says() {
     };
     let (ring_rx, mut into_ring) = open("net_ring0");
     let ((_, spare_tx), (fabric_rx, fabric_tx)) = (open("net_null0"), open("net_null1"));
-    let port =
-        |rx, tx, role, peer| PortQueues { rx, tx, role, peer, polls: Polls::default(), mtu: 1500 };
+    let port = |rx, tx, role, peer| PortQueues {
+        rx,
+        tx,
+        role,
+        host_sink: false,
+        peer,
+        polls: Polls::default(),
+        mtu: 1500,
+    };
     let ports =
         vec![port(ring_rx, spare_tx, Role::Host, 1), port(fabric_rx, fabric_tx, Role::Fabric, 0)];
 

@@ -37,8 +37,8 @@ impl<K: Key> Active<K> {
 
     /// Notes whose INT stacks are this switch's.
     pub(crate) fn learn_domains(&self, domains: &mut Domains) {
-        let inserting = self.systems.recording.iter().filter_map(|system| system.half.inserts());
-        inserting.for_each(|insertion| domains.learn(insertion.domain));
+        let known = self.systems.recording.iter().filter_map(|system| system.half.stacks_of());
+        known.for_each(|domain| domains.learn(domain));
     }
 
     /// Looks what packets are given that enter now.

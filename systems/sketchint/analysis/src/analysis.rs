@@ -31,7 +31,7 @@ impl System for SketchInt {
     }
 
     fn roles(&self) -> &'static [Role] {
-        &[Role::Edge, Role::Transit]
+        &[Role::Edge, Role::Transit, Role::Host]
     }
 
     fn start(&self, deployment: &Deployment<'_>) -> Result<Option<Box<dyn AnyAnalysis>>, String> {

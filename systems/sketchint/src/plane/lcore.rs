@@ -1,6 +1,7 @@
 //! SketchINT on an lcore: which packets get stacks, and which window a packet for a host belongs
 //! to.
 
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -74,10 +75,12 @@ impl Record for Held {
     }
 }
 
-/// Its half on an lcore of an edge: a source, and a sink.
+/// Its half on an lcore of an edge, a source and a sink, or of an end host, a sink alone.
 #[derive(Debug)]
 pub(super) struct OnEdge<K: Key> {
     common: Arc<Common>,
+    /// Whether it is on an end host, which is no hop.
+    is_host: bool,
     slots: Slots<Held, SinkWindow<K, LcorePlan>>,
     /// Positions in the burst under way of packets for hosts.
     left: u32,
@@ -94,11 +97,32 @@ pub(super) struct OnEdge<K: Key> {
 
 impl<K: Key> OnEdge<K> {
     /// No records yet.
-    pub(super) fn new(common: Arc<Common>, first_epoch: u64, plan: LcorePlan) -> Self {
+    pub(super) fn new(
+        common: Arc<Common>,
+        is_host: bool,
+        first_epoch: u64,
+        plan: LcorePlan,
+    ) -> Self {
         let slots = Slots::new(first_epoch, common.setup.window_epochs.into(), plan);
         let (words, counted) = ([0; BURST], Entered::default());
-        let (shared, counted_in, draws) = (false, 0, 0);
-        Self { common, slots, left: 0, words, shared, counted, counted_in, draws }
+        let (left, shared, counted_in, draws) = (0, false, 0, 0);
+        Self { common, is_host, slots, left, words, shared, counted, counted_in, draws }
+    }
+
+    /// Notes how well it is known when packets arrived that go on with a stack.
+    #[inline]
+    fn pass_on(&mut self, flows: &Flows<K>) {
+        self.left &= !Self::positions(flows);
+        if self.common.setup.instructions.has_times() {
+            let slots = &mut self.slots;
+            arrival_errors(flows, |bit, packets, error_ns| {
+                if let Some(window) = slots.by_bit(bit) {
+                    window.group.note_arrivals(error_ns);
+                } else {
+                    slots.late(bit, packets);
+                }
+            });
+        }
     }
 
     /// Notes in the window what has been done with packets since this was last called. What became
@@ -224,7 +248,7 @@ impl<K: Key> LcoreSystem<K> for OnEdge<K> {
     }
 
     fn wants_sent(&self) -> bool {
-        true
+        !self.is_host
     }
 
     fn wants_transit(&self) -> bool {
@@ -232,11 +256,11 @@ impl<K: Key> LcoreSystem<K> for OnEdge<K> {
     }
 
     fn wants_departures(&self) -> bool {
-        true
+        !self.is_host
     }
 
     fn wants_arrivals(&self) -> bool {
-        true
+        !self.is_host
     }
 
     fn wants_ip(&self) -> bool {
@@ -252,7 +276,11 @@ impl<K: Key> LcoreSystem<K> for OnEdge<K> {
     }
 
     fn inserts(&self) -> Option<&Insertion> {
-        Some(&self.common.insertion)
+        Some(&self.common.insertion).filter(|_| !self.is_host)
+    }
+
+    fn stacks_of(&self) -> Option<NonZeroU16> {
+        Some(self.common.insertion.domain)
     }
 
     fn hashes_by(&self) -> Option<&HashFamily> {
@@ -266,7 +294,7 @@ impl<K: Key> LcoreSystem<K> for OnEdge<K> {
     #[inline]
     fn enter(&mut self, flows: &mut Flows<K>, counters: &mut Counters) {
         self.left &= !Self::positions(flows);
-        if flows.are_local() {
+        if flows.are_local() && !flows.go_to_sinks() {
             return;
         }
         if !self.is_source() {
@@ -278,21 +306,15 @@ impl<K: Key> LcoreSystem<K> for OnEdge<K> {
 
     #[inline]
     fn transit(&mut self, flows: &mut Flows<K>, _counters: &mut Counters) {
-        self.left &= !Self::positions(flows);
-        if self.common.setup.instructions.has_times() {
-            let slots = &mut self.slots;
-            arrival_errors(flows, |bit, packets, error_ns| {
-                if let Some(window) = slots.by_bit(bit) {
-                    window.group.note_arrivals(error_ns);
-                } else {
-                    slots.late(bit, packets);
-                }
-            });
-        }
+        self.pass_on(flows);
     }
 
     #[inline]
     fn leave(&mut self, flows: &Flows<K>, _counters: &mut Counters) {
+        if flows.go_to_sinks() {
+            // Those are the sinks of these packets.
+            return self.pass_on(flows);
+        }
         self.left |= Self::positions(flows);
         let (polled_ns, is_local, shared) = (flows.polled_ns(), flows.are_local(), self.shared);
         let has_times = self.common.setup.instructions.has_times();

@@ -22,7 +22,7 @@ use super::lcore::{Common, Held, OnEdge, OnTransit};
 use super::record::{SinkSetup, SinkWindow};
 use crate::frames::{Holding, OFFER, Passed, Plan, Setup, Step, Window};
 
-/// SketchINT, which runs on edges and on switches between them.
+/// SketchINT, which runs on edges, on switches between them, and on end hosts that are sinks.
 #[derive(Clone, Copy, Debug)]
 pub struct SketchInt;
 
@@ -35,8 +35,8 @@ impl System for SketchInt {
         OFFER
     }
 
-    fn runs_as(&self, role: Role) -> bool {
-        matches!(role, Role::Edge | Role::Transit)
+    fn runs_as(&self, _role: Role) -> bool {
+        true
     }
 
     fn hashes(&self) -> bool {
@@ -59,7 +59,7 @@ impl System for SketchInt {
                        signature)";
             return Err(why.to_owned());
         }
-        let is_edge = session.role == Role::Edge;
+        let role = session.role;
         let key = hash_key(&session.hash_key);
         let family = HashFamily::new(&key);
         let Setup { domain, instructions, hops, layout, .. } = setup;
@@ -73,11 +73,12 @@ impl System for SketchInt {
             source_from: AtomicU64::new(source_from),
         };
         let has_times = instructions.has_times();
-        let sink = SinkSetup { layout, own: Some(node.get().into()), family, clock, has_times };
+        let own = (role != Role::Host).then_some(node.get().into());
+        let sink = SinkSetup { layout, own, family, clock, has_times };
         let holding = Holding { setup: bytes, epoch: first_epoch, plan };
         let (common, sink, hash_key) = (Arc::new(common), Arc::new(sink), key.id());
         let sets = SharedSets::default();
-        let half = OnSwitch { common, sink, hash_key, is_edge, first_epoch, lcores, holding, sets };
+        let half = OnSwitch { common, sink, hash_key, role, first_epoch, lcores, holding, sets };
         half.try_windows()?;
         Ok(Box::new(half))
     }
@@ -94,7 +95,7 @@ struct OnSwitch {
     common: Arc<Common>,
     sink: Arc<SinkSetup>,
     hash_key: u64,
-    is_edge: bool,
+    role: Role,
     first_epoch: u64,
     lcores: usize,
     holding: Holding,
@@ -102,9 +103,14 @@ struct OnSwitch {
 }
 
 impl OnSwitch {
+    /// Whether packets for hosts are recorded here.
+    fn is_sink(&self) -> bool {
+        self.role != Role::Transit
+    }
+
     /// Checks that windows can be made.
     fn try_windows(&self) -> Result<(), String> {
-        if !self.is_edge {
+        if !self.is_sink() {
             return Ok(());
         }
         let window = self.window::<FlowKey>().map(drop);
@@ -118,8 +124,9 @@ impl OnSwitch {
     fn half<K: Key>(&self) -> Box<dyn LcoreSystem<K>> {
         let common = self.common.clone();
         let plan = LcorePlan::of(&self.holding.plan, &common.family, &self.sets);
-        if self.is_edge {
-            Box::new(OnEdge::<K>::new(common, self.first_epoch, plan))
+        if self.is_sink() {
+            let is_host = self.role == Role::Host;
+            Box::new(OnEdge::<K>::new(common, is_host, self.first_epoch, plan))
         } else {
             Box::new(OnTransit::new(common, self.first_epoch, plan))
         }
@@ -128,7 +135,7 @@ impl OnSwitch {
     fn empty<K: Key>(&self) -> Groups {
         let held = || Box::new(Recorded::new(Held::new()));
         match self.window::<K>() {
-            Ok(window) if self.is_edge => {
+            Ok(window) if self.is_sink() => {
                 Groups { ingress: held(), by_bit: Box::new(Recorded::new(window)) }
             }
             _ => Groups { ingress: held(), by_bit: held() },
@@ -192,7 +199,7 @@ impl SwitchSystem for OnSwitch {
         let FinishedSide { epoch, side, record, .. } = finished;
         let (packets, stall_ns) = (record.packets(), record.stall_ns());
         let (body, notes) = match side {
-            SideKind::Ingress if self.is_edge => {
+            SideKind::Ingress if self.role == Role::Edge => {
                 let held = &record.get::<Held>()?.group;
                 (held.entered.encode(), vec![("inserted", Some(held.entered.inserted))])
             }
@@ -201,7 +208,7 @@ impl SwitchSystem for OnSwitch {
                 (Passed { arrival_error_ns }.encode(), Vec::new())
             }
             SideKind::Ingress | SideKind::Transit => (Vec::new(), Vec::new()),
-            SideKind::Egress => {
+            SideKind::Egress | SideKind::Host => {
                 let window = self.frame(finished)?;
                 let notes = vec![
                     ("rows", Some(window.rows.len() as u64)),
@@ -210,7 +217,6 @@ impl SwitchSystem for OnSwitch {
                 ];
                 (window.encode(), notes)
             }
-            SideKind::Host => return None,
         };
         let (system, counters) = (OFFER.system, Vec::new());
         Some((Side { system, epoch, side, stall_ns, packets, counters, body }, notes))

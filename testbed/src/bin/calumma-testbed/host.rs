@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use calumma_testbed::traffic::{http, short};
+use calumma_testbed::traffic::{forged, http, short};
 use clap::Subcommand;
 
 use crate::output::print;
@@ -30,6 +30,20 @@ pub(crate) enum Host {
         seconds: u64,
     },
 
+    /// Send datagrams back
+    #[command(hide = true)]
+    ForgedServer { address: SocketAddr },
+
+    /// Send datagrams that look like INT and print what came of them as JSON
+    #[command(hide = true)]
+    ForgedClient {
+        server: SocketAddr,
+        #[arg(long)]
+        datagrams: u32,
+        #[arg(long)]
+        seconds: u64,
+    },
+
     /// Open short connections and print what came of them as JSON
     #[command(hide = true)]
     ShortClient {
@@ -49,6 +63,11 @@ impl Host {
         match self {
             Self::ShortServer { address } => short::serve(address)?,
             Self::HttpServer { address } => http::serve(address)?,
+            Self::ForgedServer { address } => forged::serve(address)?,
+            Self::ForgedClient { server, datagrams, seconds } => {
+                let outcome = forged::send(server, datagrams, Duration::from_secs(seconds));
+                print(true, &outcome, String::new)?;
+            }
             Self::ShortClient { server, wait: true, .. } => {
                 short::wait_for(server, Duration::from_secs(20))?;
             }

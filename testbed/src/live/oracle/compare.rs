@@ -92,6 +92,8 @@ pub struct Comparison {
     pub changed: u64,
     /// Packets that hosts sent and received.
     pub moved: [u64; 2],
+    /// Packets that came to hosts' own sinks with a stack, by the sink's name.
+    pub to_sinks: BTreeMap<String, u64>,
 }
 
 impl Comparison {
@@ -115,6 +117,7 @@ impl Comparison {
             leaked,
             changed,
             moved,
+            to_sinks: observed.to_sinks(),
         };
         // By flow and switch: the sum of reported latencies, and of how many packets.
         let mut reported: BTreeMap<(Flow, String), [f64; 2]> = BTreeMap::new();

@@ -34,6 +34,18 @@ pub(super) struct Wire {
     switch: usize,
     port: usize,
     is_host: bool,
+    part: Part,
+}
+
+/// What of a wire a capture sees. Where a host has a sink of its own, two stand on its wire, one on
+/// each side of the sink.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    All,
+    /// What the switch sends and receives.
+    Switch,
+    /// What the host sends and receives.
+    Host,
 }
 
 /// Captures that run.
@@ -45,26 +57,40 @@ impl Captures {
     /// Begins to capture. To be called before any host sends.
     pub(super) fn start(wiring: &Wiring, topology: &Topology, run: &Run) -> Result<Self> {
         let mut running = Vec::new();
+        // What a switch sends, no capture at its own end of a wire sees.
         let mut begin = |wire: Wire, namespace: &Namespace, interface: &str| -> Result<()> {
             let name = format!("capture-{}", running.len());
             let file = run.directory().join(format!("{name}.pcap"));
             let mut command = namespace.command("tcpdump");
             command.args(["-n", "-Z", "root", "-s", "0", "-B", BUFFER]);
+            if wire.part == Part::Switch {
+                command.args(["-Q", "in"]);
+            }
             command.args(["--time-stamp-precision", "nano", "-i", interface, "-w"]).arg(&file);
             running.push((wire, Process::start(&name, command, run.directory())?, file));
             Ok(())
         };
         for (switch, hosts) in wiring.hosts().iter().enumerate() {
             for (number, host) in hosts.iter().enumerate() {
-                let wire = |is_host| Wire { switch, port: number, is_host };
-                begin(wire(true), host, HOST)?;
-                begin(wire(false), &wiring.routers()[switch], &format!("h{}", number + 1))?;
+                let wire = |is_host, part| Wire { switch, port: number, is_host, part };
+                if let Some(sink) = topology.host_sink(switch, number) {
+                    // Both ends of that wire are switches'.
+                    let [_, network] = wiring.sink_ports(switch, number);
+                    let [near, _] = &wiring.ports(switch)[number];
+                    begin(wire(true, Part::Switch), &wiring.sinks()[sink], &network)?;
+                    begin(wire(true, Part::Switch), wiring.switches(), near)?;
+                    begin(wire(true, Part::Host), host, HOST)?;
+                } else {
+                    begin(wire(true, Part::All), host, HOST)?;
+                }
+                let router = (&wiring.routers()[switch], format!("h{}", number + 1));
+                begin(wire(false, Part::All), router.0, &router.1)?;
             }
         }
         for switch in topology.transits() {
             for port in 1..=topology.neighbours(switch).count() {
                 let interface = super::transit::interface(&topology.names()[switch], port);
-                let wire = Wire { switch, port, is_host: false };
+                let wire = Wire { switch, port, is_host: false, part: Part::All };
                 begin(wire, &wiring.routers()[switch], &interface)?;
             }
         }

@@ -7,8 +7,8 @@ use std::path::Path;
 use anyhow::Result;
 use calumma_analysis::Flow;
 
-use super::Wire;
 use super::packet::Frame;
+use super::{Part, Wire};
 use crate::capture::Capture;
 use crate::topology::Topology;
 use crate::workload::{host_address, host_address6};
@@ -47,6 +47,9 @@ pub(in crate::live) struct Observed {
     pub changed: u64,
     /// Packets that hosts sent, and that came to hosts.
     pub moved: [u64; 2],
+    /// Of each host with a sink of its own, by the place of its wire: the sink's name, and the
+    /// packets that came to that with a stack.
+    to_sinks: BTreeMap<(usize, usize), (String, u64)>,
     /// Every packet that left the network, when it had entered it: epoch bit, time, flow, way.
     ways: Vec<(u8, u64, Flow, Way)>,
 }
@@ -100,9 +103,12 @@ impl Observed {
                 edges.insert(host_address6(edge, host).into(), edge);
             }
         }
+        let sinks = topology.host_sinks();
+        let sinks = sinks.map(|(edge, host, name)| ((edge, host as usize), (name, 0)));
         Self {
             names: topology.names().to_vec(),
             edges,
+            to_sinks: sinks.collect(),
             packets: HashMap::new(),
             sent: HashMap::new(),
             delivered: Vec::new(),
@@ -111,6 +117,11 @@ impl Observed {
             moved: [0; 2],
             ways: Vec::new(),
         }
+    }
+
+    /// Packets that came to hosts' own sinks with a stack, by the sink's name.
+    pub(super) fn to_sinks(&self) -> BTreeMap<String, u64> {
+        self.to_sinks.values().cloned().collect()
     }
 
     /// Reads the capture of a wire. Packets that no host sent to another, as those of routers, are
@@ -125,18 +136,30 @@ impl Observed {
     }
 
     fn note(&mut self, wire: Wire, at_ns: u64, frame: Frame) {
-        let Frame { flow, tos, identity, content, .. } = frame;
+        let Frame { flow, tos, identity, of_host, content, has_stack, .. } = frame;
         let ends = (self.edges.get(&flow.src), self.edges.get(&flow.dst));
         let (Some(&from), Some(&to)) = ends else { return };
-        if wire.is_host && from == wire.switch {
+        let is_at_host = wire.is_host && wire.part != Part::Switch;
+        if is_at_host && from == wire.switch {
             *self.sent.entry(content).or_default() += 1;
             self.moved[0] += 1;
         }
-        if wire.is_host && to == wire.switch {
+        if is_at_host && to == wire.switch {
             self.delivered.push(frame);
             self.moved[1] += 1;
         }
-        let packet = self.packets.entry(identity);
+        if wire.part == Part::Host {
+            return;
+        }
+        if wire.part == Part::Switch
+            && to == wire.switch
+            && has_stack
+            && let Some((_, packets)) = self.to_sinks.get_mut(&(wire.switch, wire.port))
+        {
+            *packets += 1;
+        }
+        let is_of_host = is_at_host || wire.is_host && from == wire.switch;
+        let packet = self.packets.entry(if is_of_host { of_host } else { identity });
         let packet = packet.or_insert_with(|| Packet { flow, passings: Vec::new() });
         packet.passings.push(Passing { wire, at_ns, tos });
     }

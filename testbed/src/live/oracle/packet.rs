@@ -20,6 +20,8 @@ pub(super) struct Frame {
     pub(super) tos: u8,
     /// A number made of the bytes that no switch changes.
     pub(super) identity: u64,
+    /// The same where what looks like a stack is the host's own.
+    pub(super) of_host: u64,
     /// A number made of all bytes but Ethernet's, the TTL, IPv4's checksum and the marker.
     pub(super) content: u64,
     /// Whether a stack stands behind the transport header, whatever the marker says.
@@ -77,25 +79,30 @@ impl Frame {
         }
         (&same, segment).hash(&mut content);
 
-        let mut identity = DefaultHasher::new();
-        (src, dst, protocol).hash(&mut identity);
+        let mut same = DefaultHasher::new();
+        (src, dst, protocol).hash(&mut same);
         if !is_long {
-            head[4..8].hash(&mut identity);
+            head[4..8].hash(&mut same);
         }
-        if has_ports {
-            // Between switches a stack is the network's where the marker says so.
-            let stack = if tos & MARKER != 0 { stack } else { 0 };
+        let [identity, of_host] = if has_ports {
             let fields = if protocol == TCP { segment.get(..16)? } else { &segment[..4] };
-            (fields, segment.get(fixed + stack..)).hash(&mut identity);
+            // Between switches a stack is the network's where the marker says so.
+            [if tos & MARKER != 0 { stack } else { 0 }, 0].map(|stack| {
+                let mut same = same.clone();
+                (fields, segment.get(fixed + stack..)).hash(&mut same);
+                same.finish()
+            })
         } else {
-            segment.hash(&mut identity);
-        }
+            segment.hash(&mut same);
+            [same.finish(); 2]
+        };
         let words = head.chunks(2).map(|two| u32::from(u16::from_be_bytes([two[0], two[1]])));
         let sum: u32 = words.sum();
         Some(Self {
             flow: Flow { src, dst, sport, dport, proto: protocol },
             tos,
-            identity: identity.finish(),
+            identity,
+            of_host,
             content: content.finish(),
             has_stack: stack > 0,
             is_sound: is_long || (sum & 0xFFFF) + (sum >> 16) == 0xFFFF,

@@ -1,0 +1,78 @@
+//! The ways that packets go by a switch, and those of them that end hosts' own sinks are on.
+
+use calumma_sketch::either;
+
+use super::Worker;
+use super::marks::Marks;
+use super::masks::{DropMask, first, positions};
+use crate::carrier::Mark;
+use crate::int::header::ip_offset;
+use crate::mark::Hierarchy;
+use crate::packet::Packet;
+use crate::parse::PlainFlows;
+
+/// Where packets come from and go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Path {
+    /// From a host to the fabric.
+    Enter,
+    /// From fabric to fabric.
+    Transit,
+    /// From the fabric to a host.
+    Leave,
+    /// The same to a station that is behind another edge: marks are taken out, nothing is recorded.
+    Flooded,
+    /// From host to host on the same switch.
+    Cross,
+    /// From the fabric to a host with a sink of its own: packets keep marks and INT stacks.
+    HandOn,
+    /// From a host to another one on the same switch that has a sink of its own: packets get marks
+    /// and INT stacks as if they went to the fabric.
+    CrossOn,
+}
+
+impl Path {
+    /// Whether packets may have marks and stacks when they come.
+    #[inline]
+    pub(super) fn is_from_fabric(self) -> bool {
+        matches!(self, Self::Transit | Self::Leave | Self::Flooded | Self::HandOn)
+    }
+}
+
+impl Worker {
+    /// Packets received from the fabric for a host with a sink of its own: begins a burst, and
+    /// [records](Self::pass) all of it.
+    ///
+    /// # Panics
+    /// When there are more than [`BURST`](calumma_sketch::BURST).
+    pub fn hand_on<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
+        self.counters.fabric_received += packets.len() as u64;
+        self.begin();
+        self.pass(Path::HandOn, packets, first(packets.len()), &PlainFlows::NONE)
+    }
+
+    /// Packets that an end host sends by its own sink: begins a burst, and leaves them as they are.
+    /// They enter the network at an edge.
+    pub fn pass_by(&mut self, packets: usize) {
+        self.counters.host_received += packets as u64;
+        self.begin();
+    }
+
+    /// Marks packets that the switch has made for a host with a sink of its own with the epoch
+    /// under way, so that the sink counts them in it. Records nothing. `of` has a bit for each.
+    #[cold]
+    pub fn stamp<P: Packet>(&mut self, packets: &mut [P], of: u32) {
+        let Self { policy, measurement, numbers, .. } = self;
+        let carrier = policy.carrier;
+        let Some(active) = measurement.active() else { return };
+        let (epoch, signer) = either!(&*active, active => (active.epoch, &active.signer));
+        let marks = Marks { carrier, signer: Some(signer), numbers, claims: 0 };
+        let mark = Mark::of_epoch(epoch, Hierarchy::NonSampledLl);
+        for at in positions(of) {
+            let Some(packet) = packets.get_mut(at) else { break };
+            if let Some(ip_offset) = ip_offset(packet.bytes(), carrier) {
+                marks.write_one(packet, ip_offset, mark);
+            }
+        }
+    }
+}
