@@ -3,6 +3,7 @@
 //! For benchmarks only; nothing that runs in a network uses it.
 
 pub mod cases;
+pub mod cfs;
 pub mod chosen;
 pub mod controller;
 pub mod edge;

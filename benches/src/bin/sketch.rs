@@ -4,7 +4,7 @@ use std::io::stdout;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use calumma_benches::{cases, chosen, measure, memory, peers, sketchint, workload};
+use calumma_benches::{cases, cfs, chosen, measure, memory, peers, sketchint, workload};
 use calumma_chamelemon::{Attention, Layout};
 use calumma_sketch::{
     Arithmetic, Engine, FlowKey, HashFamily, HashKey, Insertion, KeyKind, WideKey,
@@ -140,6 +140,7 @@ fn main() -> Result<()> {
     all.extend(peers::inserts(&packets)?);
     all.extend(peers::decodes());
     all.extend(chosen::cases(&family));
+    all.extend(cfs::cases());
     all.extend(sketchint::cases(&family, &packets));
     all.retain(|case| {
         cli.only.is_empty() || cli.only.iter().any(|text| case.name().contains(text))
