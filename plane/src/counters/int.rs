@@ -36,6 +36,9 @@ pub struct IntCounters {
     pub unstripped: u64,
     /// Packets from hosts that had the marker set. It was cleared.
     pub dscp_cleared: u64,
+    /// Packets from hosts that leave no room for a whole stack and about which an ICMP error was
+    /// asked for, with the MTU that does.
+    pub mtu_advised: u64,
 }
 
 impl IntCounters {
@@ -75,6 +78,7 @@ impl IntCounters {
             ("discarded", self.discarded),
             ("unstripped", self.unstripped),
             ("dscp_cleared", self.dscp_cleared),
+            ("mtu_advised", self.mtu_advised),
         ];
         let plain = plain.into_iter().map(|(name, value)| (format!("sketchint.{name}"), value));
         let not_carried = NotCarried::ALL.into_iter().map(|why| {
@@ -97,6 +101,7 @@ impl AddAssign<&Self> for IntCounters {
         self.discarded += other.discarded;
         self.unstripped += other.unstripped;
         self.dscp_cleared += other.dscp_cleared;
+        self.mtu_advised += other.mtu_advised;
         for (mine, theirs) in self.not_carried.iter_mut().zip(other.not_carried) {
             *mine += theirs;
         }

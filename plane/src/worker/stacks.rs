@@ -7,9 +7,10 @@ use super::masks::positions;
 use super::{Policy, Worker};
 use crate::Carrier;
 use crate::arrival::BurstArrival;
+use crate::carrier::Shim;
 use crate::counters::Counters;
 use crate::flows::{Flows, Stacks};
-use crate::int::header::{Seen, could_be_taken, ip_offset, look, set_marker, tos};
+use crate::int::header::{HEADERS, Seen, could_be_taken, ip_offset, look, set_marker, tos};
 use crate::int::push::{self, NotCarried};
 use crate::int::strip::{Goes, read, strip};
 use crate::int::{Domains, Hop, Insertion, MARKER};
@@ -339,6 +340,22 @@ impl Worker {
     /// path: none gets an INT stack, and nobody knows for how long they were in the switch.
     pub fn have_waited(&mut self) {
         self.stacks.have_waited = true;
+    }
+
+    /// Bytes by which packets from hosts get longer at most, by marks and whole stacks; `None`
+    /// where no stacks are put in.
+    pub fn most_added(&mut self) -> Option<u16> {
+        let carrier = self.policy.carrier;
+        let active = self.measurement.active().filter(|_| carrier.carries_stacks())?;
+        let insertion = either!(&*active, active => active.insertion)?;
+        let mark = if let Carrier::Shim(_) = carrier { Shim::LEN } else { 0 };
+        let stack = HEADERS + 4 * insertion.instructions.words() * usize::from(insertion.hops);
+        u16::try_from(mark + stack).ok()
+    }
+
+    /// Whether the packet at this position of the burst was chosen to get a stack.
+    pub fn gets_stack(&self, at: usize) -> bool {
+        u64::from(self.stacks.sources) >> at & 1 == 1
     }
 
     /// Whether INT stacks are taken out of packets that leave the network.

@@ -253,6 +253,27 @@ impl Wiring {
         hosts.try_for_each(|host| host.ip(&["link", "set", HOST, "mtu", &mtu]).map(drop))
     }
 
+    /// The MTUs of paths from the first host of an edge to the last one of another, by the edges
+    /// and the IP version, that the first one's kernel has found to be less than its link's.
+    pub(crate) fn path_mtus(&self) -> Result<BTreeMap<(usize, usize, u8), u16>> {
+        let mut mtus = BTreeMap::new();
+        for (from, hosts) in self.hosts.iter().enumerate() {
+            let Some(host) = hosts.first() else { continue };
+            for (to, others) in self.hosts.iter().enumerate().filter(|(to, _)| *to != from) {
+                let last = others.len().saturating_sub(1) as u32;
+                let (v4, v6) = (host_address(to, last), host_address6(to, last));
+                for (version, address) in [(4, v4.to_string()), (6, v6.to_string())] {
+                    let route = host.ip(&["route", "get", &address])?;
+                    let mut words = route.split_whitespace().skip_while(|word| *word != "mtu");
+                    if let Some(mtu) = words.nth(1) {
+                        mtus.insert((from, to, version), mtu.parse().context("an MTU")?);
+                    }
+                }
+            }
+        }
+        Ok(mtus)
+    }
+
     /// Packets that hosts have received, and that they have sent, by the kernel's counters.
     pub(crate) fn moved_by_hosts(&self) -> Result<(u64, u64)> {
         let mut moved = (0, 0);

@@ -90,6 +90,7 @@ impl Live {
         let [from_hosts, from_routers] = self.mutants.take().map_or(Ok([0; 2]), Mutants::finish)?;
         let with_applications = std::mem::take(&mut self.applications).finish()? || from_hosts > 0;
         self.wiring.wait_quiet()?;
+        self.path_mtus = self.wiring.path_mtus()?;
         self.compare()?;
         let sent = self.wiring.moved_by_hosts()?.1 - self.sent_before;
         let mut counters: HashMap<WideKey, u64> = HashMap::new();
@@ -153,12 +154,13 @@ impl Live {
         );
         let (received, sent_in_all) = self.wiring.moved_by_hosts()?;
         let inside = self.disturbed.from_inside + from_routers;
-        let came = sent_in_all + inside + doubled;
+        let errors = self.totals.values().filter_map(|of| of.get("icmp_errors.sent")).sum::<u64>();
+        let came = sent_in_all + inside + doubled + errors;
         let went = received - self.announced + counters.values().sum::<u64>() + from_hosts;
         if came != went {
             self.doubts.push(format!(
                 "hosts sent {sent_in_all} packets, routers {inside}, which doubled {doubled} \
-                 besides, but {went} were received or lost on purpose"
+                 besides, and edges {errors} errors, but {went} were received or lost on purpose"
             ));
         }
         // Applications may send on after the last epoch.

@@ -111,6 +111,8 @@ pub struct Live {
     starts: u32,
     clock: EpochClock,
     carrier: LiveCarrier,
+    /// More of each edge's configuration.
+    of_edges: String,
     forwarding: EdgeForwarding,
     grace: Duration,
     seed: u64,
@@ -151,6 +153,9 @@ pub struct Live {
     usages: Usages,
     /// Epochs that were reported complete, where they have to be in the controller's archive.
     archived: Option<BTreeSet<u64>>,
+    /// By the edges of two hosts and family, the MTU that the first one's kernel has found their
+    /// path to have.
+    path_mtus: BTreeMap<(usize, usize, u8), u16>,
     /// What each switch has counted, by its name and that of the counter.
     totals: BTreeMap<String, BTreeMap<String, u64>>,
     /// Packets that each transit has received, likewise.
@@ -236,6 +241,7 @@ impl Live {
             starts: 0,
             clock,
             carrier: scenario.carrier,
+            of_edges: scenario.edge_sections(),
             forwarding: scenario.edges,
             grace: Duration::from_millis(scenario.grace_ms),
             seed: scenario.seed,
@@ -258,6 +264,7 @@ impl Live {
             doubts: Vec::new(),
             usages: Usages::default(),
             archived: scenario.archive.then(BTreeSet::new),
+            path_mtus: BTreeMap::new(),
             totals: BTreeMap::new(),
             transited: BTreeMap::new(),
             compared: None,
@@ -299,6 +306,13 @@ impl Live {
     /// Packets that each transit has received, by name, once all is finished.
     pub fn transited(&self) -> &BTreeMap<String, u64> {
         &self.transited
+    }
+
+    /// The MTUs that kernels have found paths to have, where these are less than their links': from
+    /// the first host of an edge to the last one of another, by the positions of the edges and the
+    /// IP version, once all is finished.
+    pub fn path_mtus(&self) -> &BTreeMap<(usize, usize, u8), u16> {
+        &self.path_mtus
     }
 
     /// What edges and hosts' own sinks that were not started anew have counted, by their names and

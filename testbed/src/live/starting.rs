@@ -58,7 +58,7 @@ impl Live {
         let name = &self.topology.edges()[edge];
         let (place, programs) = (self.place(), self.programs());
         let routed = (self.forwarding == EdgeForwarding::Routed).then_some(&self.topology);
-        let more = (self.carrier.section(), self.topology.has_host_sinks(edge), routed);
+        let more = (&*self.of_edges, self.topology.has_host_sinks(edge), routed);
         let edge_of = (edge, name.as_str(), kind);
         let switch = Running::start_edge(place, &self.wiring, edge_of, more, programs)?;
         self.edges[edge] = Some(switch);

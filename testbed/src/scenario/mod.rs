@@ -82,6 +82,9 @@ pub struct Scenario {
     pub edges: EdgeForwarding,
     /// The MTU of the hosts of a live fabric, whose links carry 1500 bytes.
     pub host_mtu: Option<u16>,
+    /// Whether edges of a live fabric, which route, send hosts the MTU that leaves room for stacks.
+    #[serde(default)]
+    pub pmtu: bool,
     /// Packets with changed bytes a second that come to each edge of a live fabric, half of them
     /// from a host and half from the network.
     #[serde(default)]
@@ -352,6 +355,12 @@ impl Scenario {
         epoch.clock_guard_us.get_or_insert(CLOCK_GUARD_US.min(length_us / 20));
         epoch.flight_guard_us.get_or_insert(FLIGHT_GUARD_US.min(length_us * 2 / 5));
         Ok(epoch.clock()?)
+    }
+
+    /// Sections of the configuration of a live fabric's edges.
+    pub fn edge_sections(&self) -> String {
+        let pmtu = if self.pmtu { "[sketchint]\npmtu = \"advertise\"\n" } else { "" };
+        self.carrier.section().to_owned() + pmtu
     }
 
     /// The configuration of a live controller that goes with `clock`; addresses and edges aside.

@@ -17,11 +17,24 @@ pub struct SketchintConfig {
     /// stack. Unset, what DPDK says of the port. Where packets are routed, an interface's `mtu`
     /// says it.
     pub mtu: Option<u16>,
+    /// What hosts are sent whose packets leave no room for a whole stack.
+    pub pmtu: Pmtu,
+}
+
+/// What hosts are sent whose packets leave no room for a whole stack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pmtu {
+    /// Nothing.
+    #[default]
+    Off,
+    /// An ICMP error with an MTU that leaves room for it.
+    Advertise,
 }
 
 impl Default for SketchintConfig {
     fn default() -> Self {
-        Self { strip: true, mtu: None }
+        Self { strip: true, mtu: None, pmtu: Pmtu::Off }
     }
 }
 
@@ -36,6 +49,10 @@ impl SketchintConfig {
         }
         if role == NodeRole::Host && !self.strip {
             mistakes.add("sketchint.strip", "an end host's sink takes stacks out; leave it out");
+        }
+        if self.pmtu == Pmtu::Advertise && (role, mode) != (NodeRole::Edge, Mode::Routed) {
+            let problem = "only an edge that routes has an address to send it from; leave it out";
+            mistakes.add("sketchint.pmtu", problem);
         }
         match self.mtu {
             Some(_) if mode == Mode::Routed => {

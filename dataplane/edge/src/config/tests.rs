@@ -303,6 +303,10 @@ fn sections_that_contradict_each_other_are_named() {
     assert!(flooded.contains("leave forwarding.skip_flooded out"), "{flooded}");
     let leaves = problem(&format!("{host}\n[sketchint]\nstrip = false"));
     assert!(leaves.contains("sketchint.strip: an end host's sink takes stacks out"), "{leaves}");
+    let pairs = problem(&format!("{PAIR}\n[sketchint]\npmtu = \"advertise\""));
+    assert!(pairs.contains("sketchint.pmtu: only an edge that routes"), "{pairs}");
+    let other = problem(&format!("{PAIR}\n[sketchint]\npmtu = \"always\""));
+    assert!(other.contains("advertise"), "{other}");
     let routed = problem(&format!("{host}\n[forwarding]\nmode = \"routed\""));
     assert!(routed.contains("forwarding.mode: an end host's sink joins"), "{routed}");
 

@@ -7,12 +7,13 @@ use std::thread::JoinHandle;
 use dpdk::{Eal, Mempool, Port};
 
 use super::address::Mac;
+use super::advice::Advice;
 use super::config::Mode;
 use super::counters::SlowCounters;
 use super::router::Router;
 use super::thread::{RouterParts, Routes, SlowThread};
 use super::{links, lpm};
-use crate::config::Config;
+use crate::config::{Config, Pmtu};
 use crate::cpus::Cpus;
 
 /// Mbufs for what the slow path makes.
@@ -59,7 +60,12 @@ impl Forwarding {
         let seed = seed(&config.name);
         let sinks: Vec<bool> = config.ports.iter().map(|port| port.host_sink).collect();
         let router = |RouterParts { tables, rings }| {
-            Router::new(tables, rings, ports.len(), seed).with_host_sinks(sinks.clone())
+            let router = Router::new(tables, rings, ports.len(), seed);
+            let router = router.with_host_sinks(sinks.clone());
+            match config.sketchint.pmtu {
+                Pmtu::Advertise => router.with_advice(Advice::new(pool.clone())),
+                Pmtu::Off => router,
+            }
         };
         let routers = parts.into_iter().map(router).collect();
         let slow_thread = slow_thread.watching(links::of_ports(ports));

@@ -13,6 +13,7 @@
 //! translation, bridging within a network, multicast routing.
 
 pub mod address;
+pub mod advice;
 pub mod assembly;
 pub mod config;
 pub mod counters;

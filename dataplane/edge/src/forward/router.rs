@@ -11,6 +11,7 @@ use calumma_sketch::BURST;
 use crossbeam_channel::Receiver;
 use dpdk::{Burst, Mbuf};
 
+use super::advice::{Advice, Copied};
 use super::counters::Reason;
 use super::decide::{Decider, Decisions, Routed, Task, Verdict};
 use super::exchange::{HandOver, Origin, Return, ToSlow};
@@ -45,6 +46,8 @@ pub struct Router {
     out: Vec<Waiting>,
     /// Ports behind which hosts have sinks of their own.
     sinks: Sinks,
+    /// Where hosts are sent the MTU that leaves room for INT stacks.
+    advice: Option<Advice>,
 }
 
 /// By port, whether a host with a sink of its own is behind it.
@@ -104,7 +107,14 @@ impl Router {
             decisions: Decisions::new(),
             out: (0..ports).map(|_| Waiting::default()).collect(),
             sinks: Sinks::default(),
+            advice: None,
         }
+    }
+
+    /// The same where hosts are sent the MTU that leaves room for INT stacks.
+    #[must_use]
+    pub fn with_advice(self, advice: Advice) -> Self {
+        Self { advice: Some(advice), ..self }
     }
 
     /// The same where hosts behind some of the ports have sinks of their own.
@@ -212,7 +222,12 @@ impl Router {
             return self.route_some(worker, port, origin, burst);
         }
         let to_sink = self.sinks.of(routed);
+        let on_way = (origin, port, to_sink);
+        let copied = copy(&mut self.advice, worker, tables, on_way, routed, burst.as_slice());
         let drops = measure(worker, origin, (routed, to_sink), flows, burst.as_mut_slice());
+        if let Some(copied) = copied {
+            copied.hand_over(worker, &self.rings.to_slow);
+        }
         let ports = &routed.ports[..burst.len()];
         if let Some((&port, others)) = ports.split_first()
             && others.iter().fold(0, |differ, other| differ | (port ^ other)) == 0
@@ -260,9 +275,14 @@ impl Router {
         }
         let packets = burst.as_mut_slice();
         let to_sink = self.sinks.of(routed);
+        let (tables, on_way) = (self.tables.load(), (origin, port, to_sink));
+        let copied = copy(&mut self.advice, worker, tables, on_way, routed, packets);
         let mut drops = measure(worker, origin, (routed, to_sink), flows, packets);
         // What waits for a host with a sink of its own leaves here as well, and keeps its mark.
-        let kept = self.sinks.waiting_for(self.tables.load(), verdicts, left);
+        let kept = self.sinks.waiting_for(tables, verdicts, left);
+        if let Some(copied) = copied {
+            copied.hand_over(worker, &self.rings.to_slow);
+        }
         if kept != 0 {
             drops.0 |= worker.pass(Path::HandOn, packets, kept, flows).0;
             stacked |= kept;
@@ -351,6 +371,22 @@ impl Forwarder for Router {
         }
         true
     }
+}
+
+/// Copies one of a burst's packets that leaves no room for a whole INT stack, where its host is to
+/// be sent the MTU that does. `to_sink` has a bit for each to a host with a sink of its own.
+#[inline]
+fn copy(
+    advice: &mut Option<Advice>,
+    worker: &mut Worker,
+    tables: &Tables,
+    (origin, port, to_sink): (Origin, usize, u32),
+    routed: &Routed,
+    packets: &[Mbuf],
+) -> Option<Copied> {
+    let advice = advice.as_mut().filter(|_| origin == Origin::Host)?;
+    let of = routed.to_fabric | to_sink;
+    advice.copy(worker, (tables, port), (of, &routed.ports), packets)
 }
 
 /// Records those of a burst's packets that enter, pass or leave the network; gives those that are

@@ -269,6 +269,12 @@ impl Tables {
         self.by_port.get(port).map_or(0, |of_port| of_port.mtu)
     }
 
+    /// An interface of a port: that of its untagged frames, where it has one.
+    pub fn any_on(&self, port: usize) -> Option<InterfaceId> {
+        let of_port = self.by_port.get(port)?;
+        of_port.untagged.or_else(|| of_port.tagged.first().map(|&(_, interface)| interface))
+    }
+
     /// The interface that frames of a port belong to, by their VLAN tag. VLAN 0 is a priority, and
     /// no VLAN.
     #[inline]

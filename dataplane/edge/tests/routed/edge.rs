@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use calumma_chamelemon::frames::SessionPlan;
 use calumma_chamelemon::lcores::{LcoreGroups, Part};
-use calumma_edge::config::{Config, Role};
+use calumma_edge::config::{Config, Pmtu, Role};
 use calumma_edge::forward::address::Mac;
+use calumma_edge::forward::advice::Advice;
 use calumma_edge::forward::counters::SlowCounters;
 use calumma_edge::forward::lpm;
 use calumma_edge::forward::router::Router;
@@ -132,6 +133,10 @@ impl Edge {
         let slow_thread = slow_thread.watching(Box::new(move || shown.lock().unwrap().clone()));
         let parts = parts.remove(0);
         let router = Router::new(parts.tables, parts.rings, config.ports.len(), 7);
+        let router = match config.sketchint.pmtu {
+            Pmtu::Advertise => router.with_advice(Advice::new(slow_pool.clone())),
+            Pmtu::Off => router,
+        };
         let (collector, mut mailboxes) = LcoreGroups::new(1);
         let worker = Worker::new(config.policy(), Measurement::new(mailboxes.remove(0)));
         let now_ns = calumma_edge::control::unix_ns();

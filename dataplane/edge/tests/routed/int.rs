@@ -1,6 +1,8 @@
 //! Routers put INT stacks into packets just before they send them, and take them out of all that
 //! goes to hosts: packets, errors about them, and what goes on where no stack fits.
 
+use std::time::Duration;
+
 use calumma_edge::carrier::Carrier;
 use calumma_edge::packet::{Frame, Packet};
 use calumma_edge::worker::{Policy, Worker};
@@ -11,6 +13,7 @@ use calumma_plane::int::{Domains, Hop, Stack, push, strip};
 use crate::edge::{Edge, F0, F1, H0};
 use crate::frames::{Udp, body};
 use crate::inserter::{Node, insertion};
+use crate::traffic::icmp;
 
 /// When packets are sent that arrived 700 ns before.
 fn sent_ns() -> u64 {
@@ -19,7 +22,12 @@ fn sent_ns() -> u64 {
 
 /// A router of this number that measures, and its worker as it was.
 fn router(name: &str, node: u16) -> (Edge, Node) {
-    let mut edge = Edge::new(name, &[]);
+    router_with(name, node, &[])
+}
+
+/// The same with changes to its configuration.
+fn router_with(name: &str, node: u16, changes: &[(&str, &str)]) -> (Edge, Node) {
+    let mut edge = Edge::new(name, changes);
     edge.acquaint();
     let policy = Policy { strip: true, ..Policy::default() };
     let mut node = Node::in_epoch(policy, insertion(node, 6), 500_000);
@@ -107,6 +115,63 @@ fn what_hosts_send_gets_a_stack_as_long_as_the_port_it_leaves_by_allows() {
     assert_eq!(edge.total("sketchint.mtu_exceeded"), 2);
     assert_eq!(edge.total("sketchint.not_carried.mtu"), 2);
     edge.slow_path(0.0);
+    edge.stop();
+}
+
+/// Six hops of two words and the header are 64 bytes.
+#[test]
+fn hosts_are_sent_the_mtu_that_leaves_room_and_their_packets_go_on() {
+    let advertise = "[sketchint]\npmtu = \"advertise\"\n\n[forwarding]\n";
+    let (mut edge, _node) = router_with("int pmtu", 1, &[("[forwarding]\n", advertise)]);
+    edge.now_ns = sent_ns();
+    // What it announces by itself.
+    edge.slow_path(0.0);
+    let v4 = |payload| Udp { payload, ..Udp::new("10.1.0.2", "10.2.0.1") };
+    let v6 = |payload| Udp { payload, ..Udp::new("fd00:1::2", "fd00:2::1") };
+    let cases = [
+        (v4(1400 - 28), Some(1336)),
+        (v4(1336 - 27), Some(1336)),
+        (v4(1336 - 28), None),
+        // Behind a VLAN tag.
+        (v6(1500 - 4 - 48), Some(1432)),
+        (v6(1432 - 48), None),
+    ];
+    let mut advised = 0;
+    for (packet, wanted) in cases {
+        // More than between two errors.
+        std::thread::sleep(Duration::from_millis(10));
+        let short = Udp::new(packet.from, packet.to);
+        let on = edge.receive(H0, &[packet.frame(H0), short.frame(H0)]);
+        assert_eq!(on.len(), 2, "{wanted:?}");
+        assert_eq!(lasting(body(&taken(&on[0].1).1)), lasting(&packet.packet()));
+        let mut sent = edge.slow_path(0.0);
+        sent.retain(|(port, _)| *port == H0);
+        let errors: Vec<_> = sent.iter().map(|(_, frame)| icmp(frame)).collect();
+        let is_v4 = packet.to.starts_with("10.");
+        let error = |mtu| if is_v4 { (3, 4, mtu) } else { (2, 0, mtu) };
+        assert_eq!(errors, wanted.map(error).into_iter().collect::<Vec<_>>());
+        if let [(_, frame)] = &sent[..] {
+            let (headers, quoted) = (if is_v4 { 28 } else { 48 }, packet.packet());
+            let quote = &body(frame)[headers..];
+            assert!(lasting(&quoted).starts_with(&lasting(quote)) && quote.len() > 500);
+        }
+        advised += u64::from(wanted.is_some());
+        assert_eq!(edge.total("sketchint.mtu_advised"), advised);
+    }
+    // A host is not sent one for each of its packets.
+    std::thread::sleep(Duration::from_millis(10));
+    let burst = vec![v4(1400 - 28).frame(H0); dpdk::BURST];
+    let sent = edge.exchange(H0, &burst);
+    assert_eq!(sent.iter().filter(|(port, _)| *port == H0).count(), 1);
+    assert_eq!(edge.total("dropped.too_big"), 0);
+    edge.stop();
+
+    // Nobody asked for it.
+    let (mut edge, _node) = router("int no pmtu", 1);
+    edge.now_ns = sent_ns();
+    edge.slow_path(0.0);
+    let sent = edge.exchange(H0, &[v4(1400 - 28).frame(H0)]);
+    assert_eq!(sent.iter().map(|(port, _)| *port).collect::<Vec<_>>(), [F0]);
     edge.stop();
 }
 

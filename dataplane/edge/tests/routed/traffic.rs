@@ -87,7 +87,7 @@ fn flows_leave_a_next_hop_that_has_no_link_and_return_with_it() {
 }
 
 /// The ICMP type and code in a frame, with the bytes 4 to 8 of the ICMP header as a number.
-fn icmp(frame: &[u8]) -> (u8, u8, u32) {
+pub(crate) fn icmp(frame: &[u8]) -> (u8, u8, u32) {
     let at = if ether_type(frame) == 0x0800 { 20 } else { 40 };
     let icmp = &body(frame)[at..];
     (icmp[0], icmp[1], u32::from_be_bytes(icmp[4..8].try_into().unwrap()))

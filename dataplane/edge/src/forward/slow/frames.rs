@@ -21,7 +21,7 @@ const TTL: u8 = 64;
 /// Bytes of an ICMP error's IP packet at most: RFC 1812, section 4.3.2.3.
 const MOST_V4: usize = 576;
 /// The same for IPv6: RFC 4443, section 2.4 (c).
-const MOST_V6: usize = 1280;
+pub const MOST_V6: usize = 1280;
 /// Bytes of the headers before what an ICMP error quotes.
 const V4_HEADERS: usize = 20 + 8;
 const V6_HEADERS: usize = 40 + 8;

@@ -328,13 +328,14 @@ fn on_link(interface: &Interface, address: IpAddr) -> bool {
     link_local || interface.addresses.iter().any(|own| own.contains(&address))
 }
 
-/// A packet from its IP header on, without padding behind it.
+/// A packet from its IP header on, without padding behind it; as much as there is of one that was
+/// cut off to be quoted. That its length agrees with the frame's is known from the lcore.
 fn ip_packet<P: Packet>(packet: &P, shim: Option<u16>) -> &[u8] {
     let bytes = packet.bytes();
     let Some(link) = header::link(bytes, shim) else { return &[] };
     let len = match link.ether_type {
-        ether_type::IPV4 => header::v4(bytes, link.end, packet.wire_len()).map(|ip| ip.total_len),
-        ether_type::IPV6 => header::v6(bytes, link.end, packet.wire_len()).map(|ip| ip.total_len),
+        ether_type::IPV4 => header::v4(bytes, link.end, usize::MAX).map(|ip| ip.total_len),
+        ether_type::IPV6 => header::v6(bytes, link.end, usize::MAX).map(|ip| ip.total_len),
         _ => None,
     };
     let end = link.end + len.unwrap_or(0);
