@@ -466,16 +466,7 @@ fn walk_as<K: Measured, P: Packet>(
                 return drops;
             }
             add_details(active.as_deref_mut(), packets, &mut flows);
-            if let Some(active) = &active {
-                flows.date(active.newest);
-            }
-            if active.is_none() && carrier.is_keyed() {
-                // Nobody can say which of them were marked.
-                counters.egress_unrecorded += flows.len() as u64;
-            } else {
-                counters.egress_unmarked += u64::from(flows.unmarked());
-            }
-            record_leaving(active.as_deref_mut(), counters, &mut flows);
+            leave(active.as_deref_mut(), carrier, counters, &mut flows);
         }
         Path::HandOn => {
             let marks = Marks::of(by, active.as_deref());
@@ -483,15 +474,7 @@ fn walk_as<K: Measured, P: Packet>(
             let came = marks.read_claims(detached.as_ref(), packets, &mut flows);
             flows.go_on();
             add_details(active.as_deref_mut(), packets, &mut flows);
-            if let Some(active) = &active {
-                flows.date(active.newest);
-            }
-            if active.is_none() && carrier.is_keyed() {
-                counters.egress_unrecorded += flows.len() as u64;
-            } else {
-                counters.egress_unmarked += u64::from(flows.unmarked());
-            }
-            record_leaving(active.as_deref_mut(), counters, &mut flows);
+            leave(active.as_deref_mut(), carrier, counters, &mut flows);
             let marks = Marks::of(by, active.as_deref());
             marks.end_claims(&mut flows);
             marks.pass_on(detached, packets, &flows, came);
@@ -535,6 +518,27 @@ fn record_entering<K: Key>(
         system.half.enter(flows, counters);
     }
     stamp
+}
+
+/// What packets that leave the network by their marks have in common, wherever they go: they are
+/// dated, counted where they have no mark, and recorded.
+#[inline]
+fn leave<K: Key>(
+    active: Option<&mut Active<K>>,
+    carrier: Carrier,
+    counters: &mut Counters,
+    flows: &mut Flows<K>,
+) {
+    if let Some(active) = &active {
+        flows.date(active.newest);
+    }
+    if active.is_none() && carrier.is_keyed() {
+        // Nobody can say which of them were marked.
+        counters.egress_unrecorded += flows.len() as u64;
+    } else {
+        counters.egress_unmarked += u64::from(flows.unmarked());
+    }
+    record_leaving(active, counters, flows);
 }
 
 #[inline]

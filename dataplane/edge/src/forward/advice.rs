@@ -60,8 +60,11 @@ impl Advice {
         (of, ports): (u32, &[u16]),
         packets: &[Mbuf],
     ) -> Option<Copied> {
+        if of == 0 {
+            return None;
+        }
         let now = dpdk::tsc();
-        if of == 0 || now < self.next_tsc {
+        if now < self.next_tsc {
             return None;
         }
         let more = worker.most_added()?;
