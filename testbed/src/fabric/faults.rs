@@ -50,24 +50,29 @@ pub(crate) fn translated_port(quality: &LinkQuality, port: u16) -> Option<u16> {
     (port & 0xFF < translated_ports(quality)).then_some(TRANSLATED_TO)
 }
 
-/// How nftables tells packets of made-up traffic from others.
-fn made_up(family: Family) -> String {
-    let field = match family {
+/// What nftables calls a packet's time to live.
+fn time_to_live(family: Family) -> &'static str {
+    match family {
         Family::V4 => "ip ttl",
         Family::V6 => "ip6 hoplimit",
-    };
-    format!("{field} {}-{MADE_UP_TTL}", MADE_UP_TTL - MOST_ROUTERS)
+    }
+}
+
+/// How nftables tells packets of made-up traffic from others.
+fn made_up(family: Family) -> String {
+    format!("{} {}-{MADE_UP_TTL}", time_to_live(family), MADE_UP_TTL - MOST_ROUTERS)
 }
 
 /// Shares are in millionths.
 const WHOLE: u32 = 1_000_000;
 
 /// Makes a namespace a router that loses the packets of victim flows, those marked by their sender
-/// with the ECN field "congestion experienced"; links are still well.
+/// with the ECN field "congestion experienced", and those that have no time to live left for it to
+/// send them on; links are still well.
 pub(crate) fn install(router: &Namespace) -> Result<()> {
     for family in Family::BOTH {
         let (ip, lost, count) = (family.name(), family.set(), family.count());
-        let made_up = made_up(family);
+        let (ttl, made_up) = (time_to_live(family), made_up(family));
         let ruleset = format!(
             "table {ip} calumma {{
                {lost}
@@ -80,6 +85,10 @@ pub(crate) fn install(router: &Namespace) -> Result<()> {
                chain links {{
                }}
                chain treatments {{
+               }}
+               chain last_hop {{
+                 type filter hook prerouting priority 0; policy accept;
+                 meta l4proto {{ tcp, udp }} {ttl} 1 goto lose
                }}
                chain forward {{
                  type filter hook forward priority 0; policy accept;

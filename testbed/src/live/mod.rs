@@ -18,6 +18,7 @@ mod forwarding;
 mod kills;
 mod mutants;
 mod nflog;
+mod notices;
 mod oracle;
 mod sender;
 mod slow;
@@ -45,6 +46,8 @@ use self::applications::Applications;
 use self::disturbed::Disturbed;
 use self::files::Files;
 use self::mutants::Mutants;
+pub use self::notices::Noticed;
+use self::notices::Notices;
 use self::oracle::Captures;
 pub use self::oracle::{Comparison, HopRow, OfFlow, OfHop};
 use self::sender::Sender;
@@ -91,6 +94,10 @@ pub struct Live {
     controller: Option<(Controller, Reports<Read>)>,
     witness: Option<Witness>,
     captures: Option<Captures>,
+    /// What the controller publishes at once, where wires are watched.
+    notices: Option<Notices>,
+    /// When links or routes were changed, in nanoseconds since the Unix epoch.
+    rerouted_ns: Vec<u64>,
     slow: Option<SlowLinks>,
     /// What the kernel's queues of each link let through, in megabits a second.
     queues: BTreeMap<usize, f64>,
@@ -224,6 +231,8 @@ impl Live {
             controller: None,
             witness: Some(Witness::start(&wiring, clock, scenario.carrier, scenario.mutants > 0)?),
             captures,
+            notices: None,
+            rerouted_ns: Vec::new(),
             slow: None,
             queues: BTreeMap::new(),
             sender: Sender::new(&wiring)?,
@@ -275,6 +284,9 @@ impl Live {
         live.start_sinks()?;
         live.start_transits()?;
         live.wait_until_measuring()?;
+        if live.wires_are_watched {
+            live.notices = Some(Notices::start(live.wiring.switches(), &live.token)?);
+        }
         live.announced = live.wiring.moved_by_hosts()?.0;
         let time = live.clock.length_ns() * scenario.epochs;
         live.applications = Applications::start(
@@ -301,6 +313,18 @@ impl Live {
     pub fn write_to(&mut self, folder: &Path) -> Result<()> {
         self.of_systems.files = Some(Files::new(folder)?);
         Ok(())
+    }
+
+    /// What the controller has published before epochs were over, where a system counts flows at
+    /// every switch.
+    pub fn noticed(&self) -> Vec<Noticed> {
+        self.notices.as_ref().map_or(Vec::new(), Notices::come)
+    }
+
+    /// When links or routes were changed, in nanoseconds since the Unix epoch: each time once all
+    /// switches were asked to go by it.
+    pub fn rerouted_ns(&self) -> &[u64] {
+        &self.rerouted_ns
     }
 
     /// Packets that each transit has received, by name, once all is finished.
@@ -456,6 +480,7 @@ impl Network for Live {
             let place = self.place_in(&self.wiring.transits()[&transit.at()], &controller);
             transit.set_routes(place, &self.wiring, topology, self.programs())?;
         }
+        self.rerouted_ns.push(unix_ns()?);
         self.set_faults()
     }
 
