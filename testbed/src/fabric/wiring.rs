@@ -395,6 +395,21 @@ impl Wiring {
             host.namespace.ip(&default)?;
             router.namespace.ip(&["route", "add", &address, "dev", &router_name])?;
         }
+        // What is for none of the edge's hosts is for the first one.
+        if number == 0 {
+            let [_, prefix] = &prefixes_of(edge);
+            let first = &host_address6(edge, 0).to_string();
+            router.namespace.ip(&[
+                "route",
+                "add",
+                prefix,
+                "via",
+                first,
+                "dev",
+                &router_name,
+                "onlink",
+            ])?;
+        }
         Ok(())
     }
 

@@ -68,6 +68,9 @@ pub(super) fn of_edge(
             format!("{}/128", host_address6(edge, number)),
         ];
         text += &routes(edge, &own, &[near_host]);
+        if number == 0 {
+            text += &routes(edge, &prefixes_of(edge), &[near_host]);
+        }
         let name = &format!("h{}", number + 1);
         let mac = End { namespace: &wiring.routers()[edge], name }.mac()?;
         text += &interface(&names[1], edge, near_router, &mac);

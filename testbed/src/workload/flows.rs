@@ -301,6 +301,9 @@ impl Places {
     }
 }
 
+/// A number that no host of an edge has, nor any above it.
+const BEYOND_HOSTS: u32 = 256;
+
 /// The IPv4 address of host `number`, counted from 0, of an edge.
 pub fn host_address(edge: usize, number: u32) -> Ipv4Addr {
     Ipv4Addr::new(10, (edge >> 8) as u8, edge as u8, number as u8 + 1)
@@ -356,6 +359,13 @@ fn make(
         let address = |host: (usize, u32)| host_address(host.0, host.1);
         WideKey::v4(address(from), address(to), sport, dport, protocol)
     };
+    let key = match kind.scan {
+        0 => key,
+        addresses => {
+            let (src, number) = (host_address6(from.0, 0), slot.number % addresses);
+            WideKey::v6(src, host_address6(to.0, BEYOND_HOSTS + number), sport, dport, protocol)
+        }
+    };
     let key = match (kind.inside, kind.chosen) {
         (Some(_), _) => from_inside(draw.of(purpose::INSIDE), to),
         (None, Some(chosen)) => {
@@ -393,7 +403,7 @@ mod tests {
     use super::*;
     use crate::topology::{LinkQuality, Segment};
     use crate::workload::Sizes;
-    use calumma_sketch::KeyKind;
+    use calumma_sketch::{Key, KeyKind};
     use std::collections::{HashMap, HashSet};
     use std::path::Path;
 
@@ -407,6 +417,21 @@ mod tests {
     fn set(kind: Traffic) -> FlowSet {
         let (topology, routes) = topology();
         FlowSet::new(1, vec![kind], &topology, &routes).unwrap()
+    }
+
+    #[test]
+    fn a_scan_goes_to_as_many_addresses_from_one_host() {
+        let [from, to] = ["e1", "e2"].map(|edge| Some(edge.to_owned()));
+        let kind = Traffic { flows: 2_000, scan: 1_500, from, to, ipv6: 1.0, ..Traffic::default() };
+        let set = set(kind.clone());
+        let sources: HashSet<_> = set.flows().iter().map(|flow| flow.key.addresses().0).collect();
+        let targets: HashSet<_> = set.flows().iter().map(|flow| flow.key.addresses().1).collect();
+        assert_eq!((sources.len(), targets.len()), (1, 1_500));
+        assert!(sources.contains(&host_address6(0, 0).into()), "{sources:?}");
+        let (topology, routes) = topology();
+        let kinds = vec![Traffic { ipv6: 0.5, ..kind }];
+        let mistake = FlowSet::new(1, kinds, &topology, &routes).unwrap_err().to_string();
+        assert_eq!(mistake, "scan: needs from, to and ipv6 = 1.0");
     }
 
     #[test]

@@ -48,6 +48,10 @@ pub struct Traffic {
     pub from: Option<String>,
     /// The edge that all flows go to, and there to the first host.
     pub to: Option<String>,
+    /// Addresses that flows go to, one after the other, where it is not 0: a scan by the first host
+    /// of `from`, over IPv6. They are behind `to`, and no host's own; in a live fabric whose edges
+    /// route, the first host there is sent what is for them.
+    pub scan: u32,
     /// Share of the flows that are TCP; the others are UDP.
     pub tcp: f64,
     /// Share of the flows that are IPv6; the others are IPv4.
@@ -83,6 +87,7 @@ impl Default for Traffic {
             local_share: None,
             from: None,
             to: None,
+            scan: 0,
             tcp: 0.0,
             ipv6: 0.0,
             churn: 0.0,
@@ -124,6 +129,9 @@ impl Traffic {
             self.inside.is_none() || (self.victims == 0.0 && self.chosen.is_none()),
             "inside: such packets are neither lost nor chosen"
         );
+        let scans = self.from.is_some() && self.to.is_some() && self.ipv6 == 1.0;
+        ensure!(self.scan == 0 || scans, "scan: needs from, to and ipv6 = 1.0");
+        ensure!(self.scan <= 60_000, "scan = {}: at most 60,000", self.scan);
         ensure!(!self.ttl.is_empty(), "ttl = []: at least one");
         ensure!(!self.ttl.contains(&0), "ttl = 0: hosts send with 1 to 255");
         ensure!(!self.ttl_each.contains(&0), "ttl_each = 0: hosts send with 1 to 255");
