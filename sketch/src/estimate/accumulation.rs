@@ -4,6 +4,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
+use foldhash::quality::RandomState;
+
 use super::distribution::Counted;
 use super::entropy::entropy_of_packets;
 use super::size::{Recorded, Sizes};
@@ -40,7 +42,7 @@ pub struct Accumulation<K: Key = FlowKey> {
     t_h: u64,
     /// The flowset, and where each flow is in it.
     flows: Vec<(K, u64)>,
-    index: OnceLock<HashMap<K, usize>>,
+    index: OnceLock<HashMap<K, usize, RandomState>>,
     complete: bool,
     packets: Option<u64>,
     known: OnceLock<Known>,

@@ -55,6 +55,8 @@ pub(super) struct Counted {
     arrays: Vec<Vec<Observed>>,
     /// The sizes estimated before, where they do not depend on those that are known.
     estimated: Option<List>,
+    /// Flows of each small size as they were found last.
+    found: Option<Sizes>,
 }
 
 impl Counted {
@@ -63,8 +65,8 @@ impl Counted {
     pub(super) fn of(classifier: &TowerSketch, known_from: u64) -> Self {
         let known_from = known_from.max(1);
         let maxima = classifier.levels().map(|level| u64::from(level.max())).collect();
-        let mut counted =
-            Self { known_from, maxima, strata: Vec::new(), arrays: Vec::new(), estimated: None };
+        let (strata, arrays) = (Vec::new(), Vec::new());
+        let mut counted = Self { known_from, maxima, strata, arrays, estimated: None, found: None };
         // Where all sizes are known, no counter is read.
         if known_from > 1 {
             let strata = |at| classifier.strata(at).collect();
@@ -112,22 +114,24 @@ impl Counted {
 
     /// The sizes below `estimated_below`. Of `known` flows, from a size on, this many have each
     /// size.
-    fn estimate(&self, estimated_below: u64, known: Option<(usize, Sizes)>) -> List {
+    fn estimate(&mut self, estimated_below: u64, known: Option<(usize, Sizes)>) -> List {
         let mut list = List::default();
-        let small = expect_and_maximise(&self.arrays, known).flows;
+        let found = expect_and_maximise(&self.arrays, known, self.found.take());
+        let small = &found.flows;
         let told = (1..small.len() as u64).take_while(|&size| size < estimated_below);
         list.extend(told.map(|size| (size, small[size as usize])));
         let mut lowest = small.len() as u64;
         for (strata, &max) in self.strata.iter().zip(&self.maxima) {
             let end = max.min(estimated_below);
             if lowest < end {
-                let large = strata.iter().flat_map(|stratum| large_flows(stratum, lowest, &small));
+                let large = strata.iter().flat_map(|stratum| large_flows(stratum, lowest, small));
                 let mut large: Vec<_> = large.collect();
                 large.sort_unstable_by_key(|flows| flows.0);
                 list.extend(large.into_iter().take_while(|&(size, _)| size < end));
                 lowest = end;
             }
         }
+        self.found = Some(found);
         list
     }
 }

@@ -66,17 +66,22 @@ fn iterations(load: f64) -> usize {
 /// Arrays are assumed to be independent, as their hash functions are: the flows that all arrays
 /// together make most likely are those for which the expected numbers of flows behind each array's
 /// counters are these flows again, on average.
+///
+/// Where flows of each size were found `before`, with others for the known ones, it goes on from
+/// these, and a quarter of the iterations is enough.
 pub(super) fn expect_and_maximise(
     arrays: &[Vec<Observed>],
     known: Option<(usize, Sizes)>,
+    before: Option<Sizes>,
 ) -> Sizes {
-    Engine::detect().run(Maximise { arrays, known })
+    Engine::detect().run(Maximise { arrays, known, before })
 }
 
 /// [`expect_and_maximise`], compiled for vectors.
 struct Maximise<'a> {
     arrays: &'a [Vec<Observed>],
     known: Option<(usize, Sizes)>,
+    before: Option<Sizes>,
 }
 
 impl Work for Maximise<'_> {
@@ -84,22 +89,30 @@ impl Work for Maximise<'_> {
 
     #[inline(always)]
     fn work(self, _isa: impl Isa) -> Sizes {
-        maximise(self.arrays, self.known)
+        maximise(self.arrays, self.known, self.before)
     }
 }
 
 #[inline(always)]
-fn maximise(arrays: &[Vec<Observed>], known: Option<(usize, Sizes)>) -> Sizes {
+fn maximise(
+    arrays: &[Vec<Observed>],
+    known: Option<(usize, Sizes)>,
+    before: Option<Sizes>,
+) -> Sizes {
     let ceiling = arrays.last().map_or(1, |strata| strata[0].holding.len());
     let free = known.as_ref().map_or(ceiling, |known| known.0);
-    let mut sizes = first_guess(arrays, ceiling);
+    let load = |strata: &[Observed]| strata[0].load();
+    let least = arrays.iter().map(|strata| load(strata)).fold(f64::INFINITY, f64::min);
+    let mut rounds = iterations(least);
+    if before.is_some() {
+        rounds = rounds.div_ceil(4);
+    }
+    let mut sizes = before.unwrap_or_else(|| first_guess(arrays, ceiling));
     let is_known = known.is_some();
     if let Some((_, known)) = known {
         sizes.flows[free..].copy_from_slice(&known.flows[free..]);
         sizes.above = known.above;
     }
-    let load = |strata: &[Observed]| strata[0].load();
-    let least = arrays.iter().map(|strata| load(strata)).fold(f64::INFINITY, f64::min);
     // In a crowded array hardly any counter holds one flow alone.
     let asked: Vec<(&[Observed], f64)> = arrays
         .iter()
@@ -108,7 +121,7 @@ fn maximise(arrays: &[Vec<Observed>], known: Option<(usize, Sizes)>) -> Sizes {
         .collect();
     let all: f64 = asked.iter().map(|array| array.1).sum();
     let mut expected = vec![0.0; ceiling];
-    for _ in 0..iterations(least) {
+    for _ in 0..rounds {
         expected.fill(0.0);
         let mut expected_above = 0.0;
         for &(strata, weight) in &asked {
@@ -378,7 +391,7 @@ mod tests {
             }
             rates = flows.iter().map(|flows| flows / counters).collect();
         }
-        let sizes = expect_and_maximise(&observed, None);
+        let sizes = expect_and_maximise(&observed, None, None);
         for (size, rate) in rates.iter().enumerate().skip(1) {
             let enumerated = rate * counters;
             assert!((sizes.flows[size] - enumerated).abs() < 1e-6, "{size}: {enumerated}");
@@ -390,7 +403,7 @@ mod tests {
         // 1,000 flows of 2 and of 3 packets on 1,000 counters: those of 5 are all coincidence.
         let observed = expected(1000.0, 1e-3, &[0.0, 0.0, 1000.0, 1000.0]);
         assert!(observed.holding[5] > 130.0);
-        let sizes = expect_and_maximise(&[vec![observed]], None);
+        let sizes = expect_and_maximise(&[vec![observed]], None, None);
         assert!((sizes.flows[2] - 1000.0).abs() < 100.0, "{:?}", &sizes.flows[..8]);
         assert!((sizes.flows[3] - 1000.0).abs() < 100.0, "{:?}", &sizes.flows[..8]);
         assert!(sizes.flows[5] < 40.0, "{:?}", &sizes.flows[..8]);
@@ -402,7 +415,7 @@ mod tests {
         // Half of the counters are hit nine times as often as the others; treated as even, they
         // would give 187 flows.
         let uneven = vec![expected(500.0, 1.8e-3, &flows), expected(500.0, 0.2e-3, &flows)];
-        let told = expect_and_maximise(&[uneven], None).flows;
+        let told = expect_and_maximise(&[uneven], None, None).flows;
         assert!((told.iter().sum::<f64>() - 200.0).abs() < 3.0, "{told:?}");
         assert!((told[1] - 150.0).abs() < 3.0 && (told[3] - 50.0).abs() < 3.0, "{told:?}");
     }
@@ -415,7 +428,7 @@ mod tests {
         compound_poisson(&[0.0, ones], &mut values);
         let holding: Vec<f64> = values.iter().map(|p| p * (-hundreds).exp() * w).collect();
         let above = w - holding.iter().sum::<f64>();
-        let sizes = expect_and_maximise(&[array(w, holding, above)], None);
+        let sizes = expect_and_maximise(&[array(w, holding, above)], None, None);
         assert!((sizes.flows[1] - ones * w).abs() < 50.0, "{:?}", sizes.flows);
         assert!((sizes.above - hundreds * w).abs() < 8.0, "{}", sizes.above);
     }
@@ -423,7 +436,7 @@ mod tests {
     #[test]
     fn an_overloaded_array_gives_numbers_all_the_same() {
         for holding in [vec![0.0; 255], vec![1.0; 255]] {
-            let sizes = expect_and_maximise(&[array(255.0, holding, 0.0)], None);
+            let sizes = expect_and_maximise(&[array(255.0, holding, 0.0)], None, None);
             assert!(sizes.flows.iter().all(|flows| flows.is_finite()));
         }
     }
