@@ -23,9 +23,20 @@ impl Last {
     }
 }
 
-/// Flows that a sink can name in either window.
-fn keys(sink: &SinkView, before: &SinkView) -> BTreeSet<WideKey> {
-    sink.keys().into_iter().chain(before.keys()).collect()
+/// Flows that a sink can name in either window, as they were in the one before and in this one.
+fn in_both<'a>(
+    before: &'a SinkView,
+    sink: &'a SinkView,
+) -> impl Iterator<Item = (FlowView<'a>, FlowView<'a>)> {
+    let (mut old, mut new) = (before.flows().peekable(), sink.flows().peekable());
+    std::iter::from_fn(move || {
+        let keys = [old.peek(), new.peek()].map(|flow| flow.map(|flow| flow.key));
+        let key = keys.into_iter().flatten().min()?;
+        let old = old.next_if(|flow| flow.key == key);
+        let new = new.next_if(|flow| flow.key == key);
+        let unnamed = |sink: &SinkView| sink.flow_of(key, &[], false);
+        Some((old.unwrap_or_else(|| unnamed(before)), new.unwrap_or_else(|| unnamed(sink))))
+    })
 }
 
 fn change(
@@ -54,11 +65,10 @@ pub(crate) fn of_flows(sink: &SinkView, before: &SinkView, threshold: u64) -> Op
     if !sink.is_sound || !before.is_sound {
         return None;
     }
-    let of = |key| {
-        let packets = (before.flow(key).packets, sink.flow(key).packets);
-        change((key, sink), packets, threshold)
+    let of = |(old, new): (FlowView<'_>, FlowView<'_>)| {
+        change((new.key, sink), (old.packets, new.packets), threshold)
     };
-    let mut all: Vec<Change> = keys(sink, before).into_iter().filter_map(of).collect();
+    let mut all: Vec<Change> = in_both(before, sink).filter_map(of).collect();
     largest_first(&mut all);
     Some(all)
 }
@@ -74,8 +84,7 @@ pub(crate) fn at_switches(
         let Some(before) = last.sink(&sink.name).filter(|before| before.is_sound) else {
             continue;
         };
-        for key in keys(sink, before) {
-            let flows = (before.flow(key), sink.flow(key));
+        for flows in in_both(before, sink) {
             let may_exceed = |flow: &FlowView<'_>| flow.packets.may_exceed(threshold);
             if !may_exceed(&flows.0) && !may_exceed(&flows.1) {
                 continue;
@@ -83,7 +92,7 @@ pub(crate) fn at_switches(
             let nodes = before.may_nodes(&flows.0).into_iter().chain(sink.may_nodes(&flows.1));
             for node in nodes.collect::<BTreeSet<u32>>() {
                 let (one, two) = (before.hop(&flows.0, node), sink.hop(&flows.1, node));
-                let changed = change((key, sink), (one.packets, two.packets), threshold);
+                let changed = change((flows.1.key, sink), (one.packets, two.packets), threshold);
                 all.entry(node).or_default().extend(changed);
             }
         }
@@ -104,9 +113,9 @@ pub(crate) fn paths(sinks: &[SinkView], last: Option<&Last>, names: &Names) -> V
     let mut changes = Vec::new();
     for sink in sinks {
         let before = last.and_then(|last| last.sink(&sink.name));
-        for rows in sink.window.rows.chunk_by(|one, other| one.key == other.key) {
+        for rows in sink.rows_by_flow() {
             let key = rows[0].key;
-            let after = paths_of(sink, &sink.flow(key));
+            let after = paths_of(sink, &sink.flow_of(key, rows, false));
             let old = before.map(|sink| (sink, sink.flow(key)));
             // Else packets may have come by paths that are not known.
             let old = old.filter(|(sink, flow)| flow.is_exact && sink.silent_of(flow) == 0);

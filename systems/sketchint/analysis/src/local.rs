@@ -5,15 +5,14 @@ use calumma_analysis::Flow;
 use calumma_sketch::estimate::{self, Estimate, tells_distribution};
 
 use crate::report::{Heavy, SizeBin};
-use crate::view::SinkView;
+use crate::view::{FlowView, SinkView};
 
 /// Standard errors within which an estimate is 95 times out of 100.
 const OF_95: f64 = 1.96;
 
 /// Flows of more packets than `threshold`, or that may have, the largest first.
 pub(crate) fn heavy_hitters(sink: &SinkView, threshold: u64) -> Vec<Heavy> {
-    let heavy = |key| {
-        let packets = sink.flow(key).packets;
+    let heavy = |FlowView { key, packets, .. }: FlowView<'_>| {
         packets.may_exceed(threshold).then(|| Heavy {
             flow: Flow::from(&key),
             sink: sink.name.clone(),
@@ -21,7 +20,7 @@ pub(crate) fn heavy_hitters(sink: &SinkView, threshold: u64) -> Vec<Heavy> {
             certain: packets.at_least > threshold,
         })
     };
-    let mut all: Vec<Heavy> = sink.keys().into_iter().filter_map(heavy).collect();
+    let mut all: Vec<Heavy> = sink.flows().filter_map(heavy).collect();
     largest_first(&mut all);
     all
 }
@@ -34,7 +33,7 @@ pub(crate) fn largest_first(all: &mut [Heavy]) {
 /// where nobody can tell.
 pub(crate) fn cardinality(sink: &SinkView) -> Option<(f64, f64)> {
     if sink.has_all() {
-        let flows = sink.window.rows.chunk_by(|one, other| one.key == other.key).count();
+        let flows = sink.rows_by_flow().count();
         return Some((flows as f64, 0.0));
     }
     let Estimate { value, standard_error } = estimate::cardinality(&sink.window.sizes);
@@ -63,7 +62,7 @@ impl<'a> Distribution<'a> {
             return None;
         }
         let (mut exact, mut inexact) = (Vec::new(), Vec::new());
-        for rows in sink.window.rows.chunk_by(|one, other| one.key == other.key) {
+        for rows in sink.rows_by_flow() {
             let packets: u64 = rows.iter().map(|row| row.packets).sum();
             if rows[0].is_exact { &mut exact } else { &mut inexact }.push(packets);
         }

@@ -27,8 +27,7 @@ pub(crate) fn all(
     // Where many packets of a flow don't say where they came by, it may be heavy anywhere.
     let mut are_known = true;
     for sink in sinks {
-        for key in sink.keys() {
-            let flow = sink.flow(key);
+        for flow in sink.flows() {
             if !flow.packets.may_exceed(heavy) {
                 continue;
             }
@@ -36,7 +35,7 @@ pub(crate) fn all(
             for node in sink.may_nodes(&flow) {
                 let packets = sink.hop(&flow, node).packets;
                 if packets.may_exceed(heavy) {
-                    let (flow, sink) = (Flow::from(&key), sink.name.clone());
+                    let (flow, sink) = (Flow::from(&flow.key), sink.name.clone());
                     let certain = packets.at_least > heavy;
                     let of = Heavy { flow, sink, packets, certain };
                     hitters.entry(node).or_default().push(of);

@@ -132,13 +132,22 @@ impl SinkView {
         self.is_sound && self.window.totals.paths_full == 0
     }
 
-    /// All flows that it can name.
-    pub(crate) fn keys(&self) -> Vec<WideKey> {
-        let rows = self.window.rows.iter().map(|row| row.key);
-        let mut keys: Vec<WideKey> = rows.chain(self.window.large.iter().copied()).collect();
-        keys.sort_unstable();
-        keys.dedup();
-        keys
+    /// All flows that it can name, by their keys: rows and keys of large flows are in that order.
+    pub(crate) fn flows(&self) -> impl Iterator<Item = FlowView<'_>> {
+        let mut of_rows = self.rows_by_flow().peekable();
+        let mut large = self.window.large.iter().copied().peekable();
+        std::iter::from_fn(move || {
+            let first = of_rows.peek().map(|rows| rows[0].key);
+            let key = first.into_iter().chain(large.peek().copied()).min()?;
+            let rows = of_rows.next_if(|rows| rows[0].key == key).unwrap_or_default();
+            let is_large = large.next_if_eq(&key).is_some();
+            Some(self.flow_of(key, rows, is_large))
+        })
+    }
+
+    /// The rows of each flow.
+    pub(crate) fn rows_by_flow(&self) -> impl Iterator<Item = &[FlowRow<WideKey>]> + Clone {
+        self.window.rows.chunk_by(|one, other| one.key == other.key)
     }
 
     pub(crate) fn path(&self, row: &FlowRow<WideKey>) -> Option<&Path> {
@@ -163,6 +172,16 @@ impl SinkView {
         let from = all.partition_point(|row| row.key < key);
         let rows = &all[from..];
         let rows = &rows[..rows.partition_point(|row| row.key == key)];
+        self.flow_of(key, rows, self.window.large.binary_search(&key).is_ok())
+    }
+
+    /// The same of a flow that has these rows, and that is among the large ones or not.
+    pub(crate) fn flow_of<'a>(
+        &self,
+        key: WideKey,
+        rows: &'a [FlowRow<WideKey>],
+        is_large: bool,
+    ) -> FlowView<'a> {
         let in_rows = rows.iter().map(|row| row.packets).sum();
         let is_exact = self.is_sound && rows.first().is_some_and(|row| row.is_exact);
         let packets = if is_exact {
@@ -172,7 +191,6 @@ impl SinkView {
         } else {
             let most = self.hashes(&key).map(|hashes| self.window.sizes.query(&hashes));
             let most = most.filter(|&most| most != u32::MAX && self.is_sound).map(u64::from);
-            let is_large = self.window.large.binary_search(&key).is_ok();
             Packets::between(in_rows.max(is_large.into()), most)
         };
         FlowView { key, rows, is_exact, packets }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use calumma_analysis::{Collected, Delivery, Flow, HashKeys, Node, Remembered, SystemReport};
 use calumma_plane::int::push::NotCarried;
-use calumma_sketch::WideKey;
 use calumma_sketchint::frames::{Entered, Layout, Passed, Window};
 use calumma_wire::{Role, Side, SideKind};
 
@@ -18,7 +17,7 @@ use crate::report::{
     Config, Coverage, Covered, FlowReport, Found, Inflated, Loop, PathReport, SinkReport,
 };
 use crate::sampling::Beside;
-use crate::view::{Names, SinkView};
+use crate::view::{FlowView, Names, SinkView};
 
 /// Flows that a loop names.
 const FLOWS_OF_A_LOOP: usize = 10;
@@ -216,24 +215,28 @@ impl Windows {
 
     /// The largest flows of all sinks.
     fn flows(&self, sinks: &[SinkView]) -> Vec<FlowReport> {
-        let mut all: Vec<(&SinkView, WideKey, u64)> = Vec::new();
-        for sink in sinks {
-            let size = |key| {
-                let packets = sink.flow(key).packets;
-                packets.at_most.unwrap_or(packets.at_least)
-            };
-            all.extend(sink.keys().into_iter().map(|key| (sink, key, size(key))));
+        let of_sink = |sink| SinkView::flows(sink).map(move |flow| (sink, flow));
+        let mut all: Vec<(&SinkView, FlowView<'_>)> = sinks.iter().flat_map(of_sink).collect();
+        let size = |flow: &FlowView<'_>| flow.packets.at_most.unwrap_or(flow.packets.at_least);
+        let by_size = |one: &(&SinkView, FlowView<'_>), other: &(&SinkView, FlowView<'_>)| {
+            let ((here, one), (there, other)) = (one, other);
+            let keys = || one.key.cmp(&other.key).then_with(|| here.name.cmp(&there.name));
+            size(other).cmp(&size(one)).then_with(keys)
+        };
+        let listed = self.limits.flows;
+        if listed < all.len() {
+            all.select_nth_unstable_by(listed, by_size);
+            all.truncate(listed);
         }
-        all.sort_by(|one, other| other.2.cmp(&one.2).then_with(|| one.1.cmp(&other.1)));
-        all.truncate(self.limits.flows);
+        all.sort_by(by_size);
         let names = &self.names;
-        all.into_iter().map(|(sink, key, _)| sink.flow(key).report(sink, names)).collect()
+        all.into_iter().map(|(sink, flow)| flow.report(sink, names)).collect()
     }
 
     fn sink_report(&self, sink: &SinkView, last: Option<&Last>) -> SinkReport {
         let window = &sink.window;
         let Layout { heavy_packets, heavy_change_packets, .. } = self.layout;
-        let flows = window.rows.chunk_by(|one, other| one.key == other.key);
+        let flows = sink.rows_by_flow();
         let (cardinality, cardinality_error) = local::cardinality(sink).unzip();
         let distribution = local::Distribution::of(sink);
         let entropy = distribution.as_ref().and_then(|of| of.entropy());
