@@ -174,16 +174,36 @@ where
             continue;
         }
         let stroke = colour.stroke_width(if series.ours { 4 } else { 2 });
-        canvas.draw_series(LineSeries::new(chart.drawable(series), stroke))?;
+        let points = thinned(chart.drawable(series).collect());
+        canvas.draw_series(LineSeries::new(points.iter().copied(), stroke))?;
         for bar in chart.error_bars(series) {
             canvas.draw_series(LineSeries::new(bar, colour.stroke_width(1)))?;
         }
         let size = if series.ours { 4 } else { 3 };
-        canvas.draw_series(
-            chart.drawable(series).map(|point| Circle::new(point, size, colour.filled())),
-        )?;
+        let circle = |point| Circle::new(point, size, colour.filled());
+        canvas.draw_series(points.into_iter().map(circle))?;
     }
     Ok(())
+}
+
+/// Of more points than a chart has columns of pixels, those that can be told apart in it: of as many
+/// that follow one another as fall on a column, the first, the last, the lowest and the highest.
+fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
+    let columns = CHART.0 as usize;
+    if points.len() <= 4 * columns {
+        return points;
+    }
+    let of_column = |points: &[(f64, f64)]| {
+        let by_height = |at: &usize, other: &usize| points[*at].1.total_cmp(&points[*other].1);
+        let all = 0..points.len();
+        let extremes = [all.clone().min_by(by_height), all.clone().max_by(by_height)];
+        let mut kept: Vec<usize> =
+            extremes.into_iter().chain([all.clone().next(), all.last()]).flatten().collect();
+        kept.sort_unstable();
+        kept.dedup();
+        kept.into_iter().map(|at| points[at]).collect::<Vec<_>>()
+    };
+    points.chunks(points.len().div_ceil(columns)).flat_map(of_column).collect()
 }
 
 /// What an axis spans: all values, and for bars zero too, with a little room.
@@ -242,6 +262,20 @@ mod tests {
             different.dedup();
             assert_eq!(labels, different);
         }
+    }
+
+    #[test]
+    fn of_many_points_those_are_drawn_that_stand_out() {
+        let few: Vec<_> = (0..1900).map(|at| (f64::from(at), f64::from(at % 7))).collect();
+        assert_eq!(thinned(few.clone()), few);
+        let mut many: Vec<_> = (0..72_000).map(|at| (f64::from(at), f64::from(at % 7))).collect();
+        (many[31_234].1, many[55_555].1) = (100.0, -100.0);
+        let drawn = thinned(many.clone());
+        assert!(drawn.len() <= 4 * CHART.0 as usize, "{}", drawn.len());
+        for at in [0, 31_234, 55_555, 71_999] {
+            assert!(drawn.contains(&many[at]), "{at}");
+        }
+        assert!(drawn.is_sorted_by(|one, other| one.0 < other.0));
     }
 
     #[test]
