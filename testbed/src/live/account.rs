@@ -90,7 +90,9 @@ impl Live {
         let [from_hosts, from_routers] = self.mutants.take().map_or(Ok([0; 2]), Mutants::finish)?;
         let with_applications = std::mem::take(&mut self.applications).finish()? || from_hosts > 0;
         self.wiring.wait_quiet()?;
-        self.path_mtus = self.wiring.path_mtus()?;
+        if let Some(mtus) = &mut self.path_mtus {
+            *mtus = self.wiring.path_mtus()?;
+        }
         self.compare()?;
         let sent = self.wiring.moved_by_hosts()?.1 - self.sent_before;
         let mut counters: HashMap<WideKey, u64> = HashMap::new();

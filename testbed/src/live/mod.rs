@@ -161,8 +161,8 @@ pub struct Live {
     /// Epochs that were reported complete, where they have to be in the controller's archive.
     archived: Option<BTreeSet<u64>>,
     /// By the edges of two hosts and family, the MTU that the first one's kernel has found their
-    /// path to have.
-    path_mtus: BTreeMap<(usize, usize, u8), u16>,
+    /// path to have, where edges send hosts any.
+    path_mtus: Option<BTreeMap<(usize, usize, u8), u16>>,
     /// What each switch has counted, by its name and that of the counter.
     totals: BTreeMap<String, BTreeMap<String, u64>>,
     /// Packets that each transit has received, likewise.
@@ -273,7 +273,7 @@ impl Live {
             doubts: Vec::new(),
             usages: Usages::default(),
             archived: scenario.archive.then(BTreeSet::new),
-            path_mtus: BTreeMap::new(),
+            path_mtus: scenario.pmtu.then(BTreeMap::new),
             totals: BTreeMap::new(),
             transited: BTreeMap::new(),
             compared: None,
@@ -334,9 +334,9 @@ impl Live {
 
     /// The MTUs that kernels have found paths to have, where these are less than their links': from
     /// the first host of an edge to the last one of another, by the positions of the edges and the
-    /// IP version, once all is finished.
-    pub fn path_mtus(&self) -> &BTreeMap<(usize, usize, u8), u16> {
-        &self.path_mtus
+    /// IP version, once all is finished, of a scenario whose edges send hosts MTUs.
+    pub fn path_mtus(&self) -> Option<&BTreeMap<(usize, usize, u8), u16>> {
+        self.path_mtus.as_ref()
     }
 
     /// What edges and hosts' own sinks that were not started anew have counted, by their names and

@@ -138,8 +138,6 @@ fn collectors_read_every_flow_that_was_counted_exactly_as_reports_have_it() {
     for report in &reports {
         let now = Instant::now();
         to_nfcapd.export_window(report, 1_700_000_001, now).unwrap();
-        // Half of the window, on a machine that has other things to do.
-        assert!(now.elapsed() < Duration::from_secs(2), "{:?}", now.elapsed());
         to_wiretap.export_window(report, 1_700_000_001, now).unwrap();
         silent.export_window(report, 1_700_000_001, now).unwrap();
         let mut buffer = [0; 2048];
