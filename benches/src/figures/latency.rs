@@ -40,7 +40,7 @@ pub(super) const COLLECTION: Figure<Setup> = Figure {
 };
 
 /// Switches on a path.
-const HOPS: usize = 5;
+pub(super) const HOPS: usize = 5;
 
 /// Multiples of the mean above which a latency is inflated, and packets before it that the mean
 /// must be of.
@@ -51,19 +51,19 @@ const SEEN: u64 = 8;
 const UNIT_NS: u32 = 64;
 
 /// A window at one sink: packets of flows, each with its latencies at the switches of its path.
-struct Window {
+pub(super) struct Window {
     family: HashFamily,
     flows: Vec<(FlowKey, Path)>,
     /// Flow and latencies in nanoseconds.
     packets: Vec<(u32, [u32; HOPS])>,
 }
 
-type OfFlow = (FlowKey, u32);
+pub(super) type OfFlow = (FlowKey, u32);
 
 /// What is true of a window.
-struct Truth {
+pub(super) struct Truth {
     /// The mean of each flow at each switch, in nanoseconds.
-    means: BTreeMap<OfFlow, f64>,
+    pub(super) means: BTreeMap<OfFlow, f64>,
     inflated: BTreeSet<OfFlow>,
 }
 
@@ -82,7 +82,7 @@ impl Window {
     /// Paths of a fat-tree's five hops to one edge switch. A switch's latency is a queue's: it
     /// wanders with time between one and some forty microseconds, and of a thousand packets one
     /// waits ten to a hundred times as long.
-    fn new(flows: usize, packets: usize, seed: u64) -> Self {
+    pub(super) fn new(flows: usize, packets: usize, seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         let keys = workload::keys(flows, seed);
         let mut path = || {
@@ -113,14 +113,14 @@ impl Window {
         Self { family, flows, packets }
     }
 
-    fn packets(&self) -> impl Iterator<Item = (&FlowKey, &Path, &[u32; HOPS])> {
+    pub(super) fn packets(&self) -> impl Iterator<Item = (&FlowKey, &Path, &[u32; HOPS])> {
         self.packets.iter().map(|(number, latencies)| {
             let (key, path) = &self.flows[*number as usize];
             (key, path, latencies)
         })
     }
 
-    fn truth(&self) -> Truth {
+    pub(super) fn truth(&self) -> Truth {
         let mut sums: BTreeMap<OfFlow, [u64; 2]> = BTreeMap::new();
         let mut inflated = BTreeSet::new();
         for (key, path, latencies) in self.packets() {

@@ -6,6 +6,7 @@ mod coverage;
 mod decode_success;
 mod epochs;
 mod hinted;
+mod in_band;
 mod insertion;
 mod latency;
 mod loss;
@@ -51,6 +52,7 @@ pub fn table() -> Vec<Figure<Setup>> {
         .chain(coverage::FIGURES)
         .chain(selection::FIGURES)
         .chain([sketchint::FIGURE, speed::FIGURE, latency::FIGURE, latency::COLLECTION])
+        .chain([in_band::FIGURE])
         .chain([sizing::FIGURE, hinted::FIGURE, insertion::FIGURE])
         .collect()
 }
