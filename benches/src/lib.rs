@@ -6,6 +6,7 @@ pub mod cases;
 pub mod cfs;
 pub mod chosen;
 pub mod controller;
+pub mod crowd;
 pub mod edge;
 pub mod figures;
 pub mod load;

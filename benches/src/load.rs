@@ -17,7 +17,6 @@ use calumma_chamelemon::frames::{FrameReader, Message};
 use calumma_controller::report::{EpochReport, Timing};
 use calumma_epoch::EpochClock;
 use calumma_trust::{Authority, CONTROLLER, TlsFiles, tls};
-use calumma_wire::{Marking, SwitchKind};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::Serialize;
@@ -25,6 +24,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use crate::crowd::{Crowd, hello};
 use crate::network::{HASH_KEY, Keys, Network};
 
 /// Bytes before the epoch's number in the frames that have one: length, magic, version, kind,
@@ -49,6 +49,8 @@ pub struct Load {
     pub seconds: u64,
     /// Whether edges and controller speak TLS, by certificates of an authority of their own.
     pub tls: bool,
+    /// Who else connects to the controller, once the edges have.
+    pub crowd: Crowd,
 }
 
 /// What came of it.
@@ -70,6 +72,10 @@ pub struct Outcome {
     pub lag_ms: f64,
     /// CPU time of the controller for each edge and epoch, in microseconds.
     pub cpu_us: f64,
+    /// The most resident memory that the controller had, in bytes.
+    pub resident_bytes: u64,
+    /// Connections that the crowd opened.
+    pub crowd_connects: u64,
     /// Bytes that an edge sends in an epoch.
     pub bytes: usize,
     /// Why the first epoch that was not complete was not.
@@ -100,9 +106,9 @@ pub fn run(load: &Load) -> Result<Outcome> {
     let folder = std::env::temp_dir().join(format!("calumma-load-{}", std::process::id()));
     fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
     let done = drive(load, &network, frames, &folder);
-    let reports = done.and_then(|cpu_us| Ok((cpu_us, read_reports(&folder.join("epochs.jsonl"))?)));
+    let reports = done.and_then(|used| Ok((used, read_reports(&folder.join("epochs.jsonl"))?)));
     fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;
-    let (cpu_us, reports) = reports?;
+    let (used, reports) = reports?;
     ensure!(reports.len() > 2 * MARGIN, "only {} epochs were reported", reports.len());
 
     let reports = &reports[MARGIN..reports.len() - MARGIN];
@@ -123,13 +129,22 @@ pub fn run(load: &Load) -> Result<Outcome> {
         response_ms: times(reports, |timing| timing.planned_ms - timing.egress_ms),
         published_ms: times(reports, |timing| timing.published_ms),
         lag_ms: times(&reports[reports.len() * 3 / 4..], |timing| timing.published_ms).0,
-        cpu_us: cpu_us
+        cpu_us: used.cpu_us
             / (load.edges * load.seconds as usize * 1000 / load.epoch_ms as usize) as f64,
+        resident_bytes: used.resident_bytes,
+        crowd_connects: used.crowd_connects,
         bytes,
         problem: lacking.map(|report| {
             format!("epoch {}: {}", report.epoch, report.incomplete_because.join("; "))
         }),
     })
+}
+
+/// What a controller took while edges sent, and who came.
+struct Used {
+    cpu_us: f64,
+    resident_bytes: u64,
+    crowd_connects: u64,
 }
 
 /// A controller of its own, ended when dropped.
@@ -187,6 +202,14 @@ impl Controller {
         Ok(ticks as f64 * 10_000.0)
     }
 
+    /// The most resident memory that it has had, in bytes.
+    fn resident_bytes(&self) -> Result<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.0.id()))?;
+        let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = most.and_then(|rest| rest.split_whitespace().next()).context("VmHWM")?;
+        Ok(kib.parse::<u64>().context("VmHWM")? << 10)
+    }
+
     /// Lets it report what is pending, and end.
     fn stop(mut self) -> Result<()> {
         kill(Pid::from_raw(self.0.id() as i32), Signal::SIGTERM)?;
@@ -204,8 +227,8 @@ fn certify(load: &Load, folder: &Path) -> Result<String> {
     Ok(format!("[tls]\nca = {ca:?}\ncertificate = {certificate:?}\nkey = {key:?}\n"))
 }
 
-/// Runs controller and edges, and gives the CPU time that the controller used while they sent.
-fn drive(load: &Load, network: &Network, frames: Vec<[Vec<u8>; 3]>, folder: &Path) -> Result<f64> {
+/// Runs controller and edges, and gives what the controller used while they sent.
+fn drive(load: &Load, network: &Network, frames: Vec<[Vec<u8>; 3]>, folder: &Path) -> Result<Used> {
     let (controller, listen) = Controller::start(load, network, folder)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let used = runtime.block_on(async {
@@ -223,6 +246,8 @@ fn drive(load: &Load, network: &Network, frames: Vec<[Vec<u8>; 3]>, folder: &Pat
             .collect();
         // Time to connect and to have the clocks measured.
         tokio::time::sleep(Duration::from_millis(500)).await;
+        let (comes, to) = (load.crowd, listen.clone());
+        let crowd = tokio::task::spawn_blocking(move || comes.gather(&to)).await??;
         let before = controller.cpu_us()?;
         let length_ns = load.epoch_ms * 1_000_000;
         let first = unix_ns() / length_ns + 2;
@@ -231,7 +256,11 @@ fn drive(load: &Load, network: &Network, frames: Vec<[Vec<u8>; 3]>, folder: &Pat
         for edge in edges {
             edge.await.context("an edge's task")??;
         }
-        Ok::<f64, anyhow::Error>(controller.cpu_us()? - before)
+        anyhow::Ok(Used {
+            cpu_us: controller.cpu_us()? - before,
+            resident_bytes: controller.resident_bytes()?,
+            crowd_connects: crowd.connects(),
+        })
     })?;
     controller.stop()?;
     Ok(used)
@@ -264,16 +293,7 @@ impl Edge {
                 Box::new(shaken.context("the handshake")?)
             }
         };
-        let mut hello = Vec::new();
-        Message::Hello {
-            edge: format!("e{edge}"),
-            kind: SwitchKind::Software,
-            program: "load".to_owned(),
-            holding: None,
-            marking: Marking::default(),
-        }
-        .encode(&mut hello);
-        stream.write_all(&hello).await?;
+        stream.write_all(&hello(&format!("e{edge}"))).await?;
         stream.flush().await?;
         let mut reader = FrameReader::new();
         let message = loop {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use calumma_benches::controller;
+use calumma_benches::crowd::Crowd;
 use calumma_benches::load::{self, Load};
 use calumma_benches::measure::{self, Figure};
 use calumma_benches::network::{Keys, Network};
@@ -44,6 +45,12 @@ struct Cli {
     /// Edges and controller speak TLS, with --edges
     #[arg(long, requires = "edges")]
     tls: bool,
+    /// Connections beside the edges' that say nothing, with --edges
+    #[arg(long, default_value_t = 0, requires = "edges")]
+    idle: usize,
+    /// Hostile peers beside the edges, which connect again once they were turned away, with --edges
+    #[arg(long, default_value_t = 0, requires = "edges")]
+    hostile: usize,
 }
 
 /// Flows at each edge where there are many: 100,000 over 64 edges.
@@ -62,9 +69,9 @@ fn main() -> Result<()> {
         })
     };
     if let Some(edges) = cli.edges {
-        let Cli { flows, epoch_ms, seconds, tls, .. } = cli;
-        let controller = controller()?;
-        let outcome = load::run(&Load { controller, edges, flows, epoch_ms, seconds, tls })?;
+        let Cli { flows, epoch_ms, seconds, tls, idle, hostile, .. } = cli;
+        let (controller, crowd) = (controller()?, Crowd { idle, hostile });
+        let outcome = load::run(&Load { controller, edges, flows, epoch_ms, seconds, tls, crowd })?;
         println!("{}", serde_json::to_string_pretty(&outcome)?);
         return Ok(());
     }
@@ -98,7 +105,8 @@ fn live(program: &std::path::Path) -> Result<Vec<Figure>> {
         let mut sustained = 0;
         for &edges in steps {
             let controller = program.to_path_buf();
-            let load = Load { controller, edges, flows, epoch_ms, seconds: 3, tls: false };
+            let crowd = Crowd::default();
+            let load = Load { controller, edges, flows, epoch_ms, seconds: 3, tls: false, crowd };
             let outcome = load::run(&load)?;
             eprintln!("{}", serde_json::to_string(&outcome)?);
             let name = |what: &str| format!("controller.{epoch_ms}ms.{edges}x{flows}.{what}");

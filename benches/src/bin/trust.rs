@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use calumma_benches::load::{self, Load};
+use calumma_benches::crowd::Crowd;
+use calumma_benches::load::{self, Load, Outcome};
 use calumma_benches::measure::Figure;
 use calumma_benches::{cases, controller, measure, workload};
 use calumma_sketch::{HashFamily, HashKey};
@@ -39,7 +40,8 @@ struct Cli {
     /// needs root. 0: none
     #[arg(long, default_value_t = 0)]
     troubles: u64,
-    /// Edges of the live controller whose CPU time is compared with TLS and without; 0: none
+    /// Edges of the live controller whose CPU time is compared with TLS and without; 16 of them are
+    /// also run beside strangers that connect by the thousand; 0: none
     #[arg(long, default_value_t = 128)]
     edges: usize,
 }
@@ -48,6 +50,10 @@ struct Cli {
 const EPOCH_MS: u64 = 50;
 const FLOWS: usize = 1560;
 const LIVE_ROUNDS: usize = 3;
+
+/// Who else connects to a live controller, and beside how many edges.
+const CROWD: Crowd = Crowd { idle: 10_000, hostile: 1_000 };
+const CROWDED_EDGES: usize = 16;
 
 /// The live fabric in which programs are killed.
 const FABRIC: &str = "leaf-spine:4x2";
@@ -89,12 +95,44 @@ fn main() -> Result<()> {
     }
     if cli.edges > 0 {
         figures.extend(tls(cli.edges)?);
+        figures.extend(crowded(cli.edges.min(CROWDED_EDGES))?);
     }
     measure::write_table(&figures, &mut stdout().lock())?;
     if let Some(file) = cli.json {
         measure::write_json(&figures, &file)?;
     }
     Ok(())
+}
+
+/// A live controller with so many edges and nobody else.
+fn load(controller: PathBuf, edges: usize) -> Load {
+    let (flows, epoch_ms, seconds) = (FLOWS, EPOCH_MS, 3);
+    Load { controller, edges, flows, epoch_ms, seconds, tls: false, crowd: Crowd::default() }
+}
+
+/// A live controller whose edges speak TLS, with a crowd of strangers and without, in turns: when
+/// reports come, how many of the epochs are complete, and memory.
+fn crowded(edges: usize) -> Result<Vec<Figure>> {
+    let program = std::env::current_exe()?.with_file_name("calumma-controller");
+    let mut outcomes = [Vec::new(), Vec::new()];
+    for round in 0..2 * LIVE_ROUNDS {
+        let crowd = if round % 2 == 1 { CROWD } else { Crowd::default() };
+        let load = Load { tls: true, crowd, ..load(program.clone(), edges) };
+        outcomes[round % 2].push(load::run(&load)?);
+    }
+    let mut figures = Vec::new();
+    for (name, outcomes) in ["calm", "crowd"].into_iter().zip(&outcomes) {
+        let mut figure = |what: &str, unit, of: fn(&Outcome) -> f64| {
+            let name = format!("trust.{name}.{what}");
+            figures.push(Figure::of(name, unit, outcomes.iter().map(of).collect()));
+        };
+        figure("published.ms", "ms", |of| of.published_ms.0);
+        figure("published.last.ms", "ms", |of| of.published_ms.1);
+        figure("complete", "share", |of| of.complete as f64 / of.epochs as f64);
+        figure("memory.mib", "MiB", |of| of.resident_bytes as f64 / f64::from(1 << 20));
+        figure("connects", "connections", |of| of.crowd_connects as f64);
+    }
+    Ok(figures)
 }
 
 /// CPU time of a live controller for each edge and epoch by TLS and without, in turns, and the
@@ -104,7 +142,7 @@ fn tls(edges: usize) -> Result<Vec<Figure>> {
     let mut cpu_us = [Vec::new(), Vec::new()];
     for round in 0..2 * LIVE_ROUNDS {
         let (controller, tls) = (program.clone(), round % 2 == 1);
-        let load = Load { controller, edges, flows: FLOWS, epoch_ms: EPOCH_MS, seconds: 3, tls };
+        let load = Load { tls, ..load(controller, edges) };
         cpu_us[usize::from(tls)].push(load::run(&load)?.cpu_us);
     }
     let [plain, secured] = cpu_us;
