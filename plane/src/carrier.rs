@@ -20,7 +20,7 @@ use calumma_epoch::timestamp_bit;
 pub use self::flow_label::FlowLabel;
 pub use self::ip_id::{IpId, Numbers};
 pub use self::shim::{Detached, Shim};
-pub use self::signature::Signer;
+pub use self::signature::{SignatureTables, Signer};
 pub(crate) use self::signature::{key_stream, product};
 pub use self::tos::{PlainTos, SignedTos, Tos};
 pub(crate) use self::tos::{set_bits as set_tos_bits, tos_byte};

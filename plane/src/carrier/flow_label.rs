@@ -21,8 +21,6 @@ pub struct FlowLabel<'a> {
 const LABEL: u32 = 0xF_FFFF;
 const FIELDS_SHIFT: u32 = 12;
 const SIGNATURE_MASK: u32 = 0xFFF;
-/// Of the signer's 64 bits the upper twelve.
-const SIGNATURE_BITS: u32 = 12;
 
 impl FlowLabel<'_> {
     /// The packet's header if it is IPv6.
@@ -52,8 +50,7 @@ impl Carry for FlowLabel<'_> {
             && let Some(header) = Self::header(packet.bytes(), ip_offset)
         {
             let fields = signed::fields(mark);
-            let signature = signer.ipv6(signed::epoch(fields), header);
-            let signature = (signature >> (u64::BITS - SIGNATURE_BITS)) as u32;
+            let signature = u32::from(signer.ipv6(signed::epoch(fields), header));
             Self::set(packet.bytes_mut(), ip_offset, u32::from(fields) << FIELDS_SHIFT | signature);
         }
     }
@@ -64,8 +61,7 @@ impl Carry for FlowLabel<'_> {
         let word = u32::from_be_bytes(*header.first_chunk()?);
         let fields = (word >> FIELDS_SHIFT) as u8;
         let (signer, epoch) = (self.signer?, signed::epoch(fields));
-        let signature = u64::from(word & SIGNATURE_MASK);
-        if !signer.fits(epoch, signer.ipv6(epoch, header), SIGNATURE_BITS, signature) {
+        if !signer.fits_ipv6(epoch, header, (word & SIGNATURE_MASK) as u16) {
             return None;
         }
         signed::mark(fields, self.claims)

@@ -36,9 +36,6 @@ const DONT_FRAGMENT: u16 = 0x4000;
 const MORE_FRAGMENTS: u16 = 0x2000;
 const OFFSET: u16 = 0x1FFF;
 
-/// Of the signer's 64 bits the upper eight.
-const SIGNATURE_BITS: u32 = 8;
-
 /// How a datagram stands to fragmentation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Datagram {
@@ -94,7 +91,7 @@ impl<'a> IpId<'a> {
     fn mark(self, header: &[u8; 20]) -> Option<Mark> {
         let [fields, signature] = [header[4], header[5]];
         let (signer, epoch) = (self.signer?, signed::epoch(fields));
-        if !signer.fits(epoch, signer.ipv4(epoch, header), SIGNATURE_BITS, signature.into()) {
+        if !signer.fits_ipv4(epoch, header, signature) {
             return None;
         }
         signed::mark(fields, self.claims)
@@ -117,7 +114,6 @@ impl Carry for IpId<'_> {
             Some((header, Datagram::Atomic | Datagram::Whole)) => {
                 let fields = signed::fields(mark);
                 let signature = signer.ipv4(signed::epoch(fields), header);
-                let signature = (signature >> (u64::BITS - SIGNATURE_BITS)) as u8;
                 let identification = u16::from_be_bytes([fields, signature]);
                 Self::set(packet.bytes_mut(), ip_offset, identification);
             }

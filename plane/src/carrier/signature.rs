@@ -9,20 +9,90 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 /// Epochs that three bits of their number tell apart.
 const EPOCHS: usize = 8;
 
-/// Factors: one for each word of both IPv6 addresses, and one for the protocol.
+/// Factors: one for each word of both IPv6 addresses, and one for the next header.
 const FACTORS: usize = 9;
 
-/// The first words of the nonces under which pads and factors are drawn from the secret; the hash
-/// functions' tables have 0.
+/// Bytes of an IPv4 header that are signed: source, destination, protocol.
+const SIGNED_BYTES: usize = 9;
+
+/// Bits of an IPv6 header's signature.
+const IPV6_BITS: u32 = 12;
+
+/// The first words of the nonces under which pads, factors and tables are drawn from the secret;
+/// the hash functions' tables have 0, and 3 and 4 are taken as well.
 const PADS_NONCE: u32 = 1;
 const FACTORS_NONCE: u32 = 2;
+const TABLES_NONCE: u32 = 5;
+
+/// What signs IPv4 headers: a table of 256 bytes for each byte of source, destination and protocol,
+/// and a byte for each epoch, drawn from the deployment's secret.
+///
+/// The signature is the exclusive or of what the tables have for the header's bytes and of the
+/// epoch's byte, which a Tofino computes as well (`docs/contract.md`, Signature).
+#[derive(Clone)]
+pub struct SignatureTables {
+    secret: Secret,
+    bytes: [[u8; 256]; SIGNED_BYTES],
+}
+
+impl SignatureTables {
+    /// Those of a secret.
+    pub fn new(secret: Secret) -> Self {
+        let mut bytes = [[0; 256]; SIGNED_BYTES];
+        key_stream(secret, TABLES_NONCE, 0).fill_bytes(bytes.as_flattened_mut());
+        Self { secret, bytes }
+    }
+
+    /// The tables of the source's four bytes, the destination's, and the protocol's.
+    pub fn bytes(&self) -> &[[u8; 256]; SIGNED_BYTES] {
+        &self.bytes
+    }
+
+    /// The byte of an epoch.
+    pub fn pad(&self, epoch: u64) -> u8 {
+        pad_of_ipv4(self.pads(epoch))
+    }
+
+    /// What is added to the signatures of an epoch.
+    fn pads(&self, epoch: u64) -> u64 {
+        key_stream(self.secret, PADS_NONCE, epoch).next_u64()
+    }
+
+    #[inline(always)]
+    fn of(&self, header: &[u8; 20]) -> u8 {
+        let [.., s0, s1, s2, s3, d0, d1, d2, d3] = *header;
+        let signed = [s0, s1, s2, s3, d0, d1, d2, d3, header[9]];
+        let looked_up = self.bytes.iter().zip(signed).map(|(table, byte)| table[usize::from(byte)]);
+        looked_up.fold(0, |sum, byte| sum ^ byte)
+    }
+}
+
+impl fmt::Debug for SignatureTables {
+    /// Prints no secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SignatureTables(..)")
+    }
+}
+
+/// What an epoch's pad is to IPv4: as many of its upper bits as the signature has.
+#[inline(always)]
+fn pad_of_ipv4(pad: u64) -> u8 {
+    (pad >> (u64::BITS - u8::BITS)) as u8
+}
+
+/// What an IPv6 header has of a sum: its upper bits.
+#[inline(always)]
+fn cut_ipv6(sum: u64) -> u16 {
+    (sum >> (u64::BITS - IPV6_BITS)) as u16
+}
 
 /// Signs the addresses and protocol of packets, under a key of its own in each epoch.
 ///
-/// Products of sums modulo 2^64, of which the upper bits are used (Lemire and Kaser, "Strongly
-/// universal string hashing is fast", 2014): without the secret a signature of n bits is guessed
-/// with probability 2^-n, also by who has seen that of one other packet of the epoch. It is no
-/// authentication: who sees several can compute more.
+/// IPv4 headers by [tables](SignatureTables), IPv6 headers by products of sums modulo 2^64, of
+/// which the upper bits are used (Lemire and Kaser, "Strongly universal string hashing is fast",
+/// 2014). Without the secret a signature of n bits is guessed with probability 2^-n, also by who
+/// has seen that of one other packet of the epoch. It is no authentication: who sees several can
+/// compute more.
 #[derive(Clone)]
 pub struct Signer {
     /// What is drawn from the secret, and from the one before or after it. On the heap, since
@@ -39,17 +109,19 @@ pub struct Signer {
     newest: u64,
 }
 
-/// A secret, and what addresses and protocol are multiplied by under it.
-#[derive(Clone, Copy)]
+/// What is drawn from a secret: tables for IPv4, and what addresses and protocol of IPv6 are
+/// multiplied by.
+#[derive(Clone)]
 struct SigningKey {
-    secret: Secret,
+    tables: SignatureTables,
     factors: [u64; FACTORS],
 }
 
 impl SigningKey {
     fn new(secret: Secret) -> Self {
         let mut stream = key_stream(secret, FACTORS_NONCE, 0);
-        Self { secret, factors: std::array::from_fn(|_| stream.next_u64()) }
+        let factors = std::array::from_fn(|_| stream.next_u64());
+        Self { tables: SignatureTables::new(secret), factors }
     }
 }
 
@@ -63,8 +135,9 @@ impl fmt::Debug for Signer {
 impl Signer {
     /// The signer of a deployment, ready for the eight epochs up to `newest`.
     pub fn new(secret: Secret, newest: u64) -> Self {
+        let key = SigningKey::new(secret);
         let mut signer = Self {
-            keys: Box::new([SigningKey::new(secret); 2]),
+            keys: Box::new([key.clone(), key]),
             newer: (0, 0),
             pads: [0; EPOCHS],
             of: [0; EPOCHS],
@@ -117,54 +190,64 @@ impl Signer {
     }
 
     fn pad(&self, epoch: u64) -> u64 {
-        key_stream(self.keys[self.secret_of(epoch)].secret, PADS_NONCE, epoch).next_u64()
+        self.keys[self.secret_of(epoch)].tables.pads(epoch)
     }
 
-    /// The factors of the epoch of these three bits.
+    /// What signs the epoch of these three bits.
     #[inline(always)]
-    fn factors_of(&self, epoch: u8) -> &[u64; FACTORS] {
-        &self.keys[usize::from(self.of[usize::from(epoch) % EPOCHS]) & 1].factors
+    fn key_of(&self, at: usize) -> &SigningKey {
+        &self.keys[usize::from(self.of[at]) & 1]
     }
 
-    /// Whether `signed` is what a header that says this epoch has as its signature; `known` says
-    /// what it should be, by [`ipv4`](Self::ipv4) or [`ipv6`](Self::ipv6), and `bits` of it count.
-    ///
-    /// The eighth epoch back has the three bits of the one to come; either is right.
+    /// The pads of the epochs that these three bits may mean: the eighth epoch back has those of
+    /// the one to come. One of two is there twice.
     #[inline(always)]
-    pub(super) fn fits(&self, epoch: u8, known: u64, bits: u32, signed: u64) -> bool {
-        let cut = |signature: u64| signature >> (u64::BITS - bits);
+    fn pads_of(&self, at: usize) -> [u64; 2] {
+        let pad = self.pads[at];
+        let is_ahead = (self.newest + 1) as usize % EPOCHS == at;
+        [pad, if is_ahead { self.ahead } else { pad }]
+    }
+
+    /// The signature of an IPv4 header, in the epoch of these three bits.
+    #[inline(always)]
+    pub(super) fn ipv4(&self, epoch: u8, header: &[u8; 20]) -> u8 {
         let at = usize::from(epoch) % EPOCHS;
-        signed == cut(known)
-            || (self.newest + 1) as usize % EPOCHS == at
-                && signed == cut(known.wrapping_sub(self.pads[at]).wrapping_add(self.ahead))
+        self.key_of(at).tables.of(header) ^ pad_of_ipv4(self.pads[at])
     }
 
-    /// Of an IPv4 header, in the epoch of these three bits: as many of the upper bits as there is
-    /// room for.
+    /// Whether an IPv4 header that says this epoch may have the signature `signed`.
     #[inline(always)]
-    pub(super) fn ipv4(&self, epoch: u8, header: &[u8; 20]) -> u64 {
-        let [.., s0, s1, s2, s3, d0, d1, d2, d3] = *header;
-        let [source, destination] =
-            [[s0, s1, s2, s3], [d0, d1, d2, d3]].map(|bytes| u64::from(u32::from_be_bytes(bytes)));
-        let factors = self.factors_of(epoch);
-        self.seal(epoch, header[9], product([factors[0], factors[1]], [source, destination]))
+    pub(super) fn fits_ipv4(&self, epoch: u8, header: &[u8; 20], signed: u8) -> bool {
+        let at = usize::from(epoch) % EPOCHS;
+        let pad = self.key_of(at).tables.of(header) ^ signed;
+        self.pads_of(at).map(pad_of_ipv4).contains(&pad)
     }
 
-    /// The same of an IPv6 header.
+    /// The signature of an IPv6 header, in the epoch of these three bits: twelve bits.
     #[inline(always)]
-    pub(super) fn ipv6(&self, epoch: u8, header: &[u8; 40]) -> u64 {
+    pub(super) fn ipv6(&self, epoch: u8, header: &[u8; 40]) -> u16 {
+        let at = usize::from(epoch) % EPOCHS;
+        cut_ipv6(self.products(at, header).wrapping_add(self.pads[at]))
+    }
+
+    /// Whether an IPv6 header that says this epoch may have the signature `signed`.
+    #[inline(always)]
+    pub(super) fn fits_ipv6(&self, epoch: u8, header: &[u8; 40], signed: u16) -> bool {
+        let at = usize::from(epoch) % EPOCHS;
+        let products = self.products(at, header);
+        self.pads_of(at).map(|pad| cut_ipv6(products.wrapping_add(pad))).contains(&signed)
+    }
+
+    /// What addresses and next header of IPv6 add up to.
+    #[inline(always)]
+    fn products(&self, at: usize, header: &[u8; 40]) -> u64 {
         let (words, _) = header[8..].as_chunks::<4>();
         let word = |at: usize| u64::from(u32::from_be_bytes(words[at]));
-        let factors = self.factors_of(epoch);
+        let factors = &self.key_of(at).factors;
         let products = (0..4)
             .map(|at| product([factors[2 * at], factors[2 * at + 1]], [word(at), word(at + 4)]));
-        self.seal(epoch, header[6], products.fold(0, u64::wrapping_add))
-    }
-
-    #[inline(always)]
-    fn seal(&self, epoch: u8, protocol: u8, products: u64) -> u64 {
-        let of_protocol = self.factors_of(epoch)[FACTORS - 1].wrapping_mul(protocol.into());
-        self.pads[usize::from(epoch) % EPOCHS].wrapping_add(products).wrapping_add(of_protocol)
+        let of_protocol = factors[FACTORS - 1].wrapping_mul(header[6].into());
+        products.fold(of_protocol, u64::wrapping_add)
     }
 }
 
@@ -196,45 +279,85 @@ mod tests {
         header
     }
 
+    /// Those of an IPv4 and of an IPv6 header.
+    fn signatures(signer: &Signer, epoch: u64, header: &[u8; 20]) -> (u8, u16) {
+        let epoch = epoch as u8 & 7;
+        (signer.ipv4(epoch, header), signer.ipv6(epoch, &[7; 40]))
+    }
+
     fn signer(number: u8) -> Signer {
         Signer::new(Secret::new([number; 32]), 100)
     }
 
-    /// `docs/contract.md` in other words: 128-bit integers, cut to 64 bits at the end.
+    fn stream(secret: u8, nonce: u128, epoch: u64) -> ChaCha20Rng {
+        let mut stream = ChaCha20Rng::from_seed([secret; 32]);
+        stream.set_stream(epoch);
+        stream.set_word_pos(nonce << 36);
+        stream
+    }
+
+    /// `docs/contract.md` in other words: one stream of bytes.
     #[test]
-    fn a_signature_is_that_of_the_contract() {
-        let mut stream = ChaCha20Rng::from_seed([7; 32]);
-        stream.set_word_pos(2 << 36);
-        let m: Vec<u128> = (0..9).map(|_| stream.next_u64().into()).collect();
-        let mut stream = ChaCha20Rng::from_seed([7; 32]);
-        stream.set_stream(98);
-        stream.set_word_pos(1 << 36);
-        let pad = u128::from(stream.next_u64());
-        let (s, d, p) = (0x0A01_0002, 0x0A02_0002, 6);
-        let sum = pad + (m[0] + s) % (1 << 64) * ((m[1] + d) % (1 << 64)) % (1 << 64) + m[8] * p;
-        let signed = signer(7).ipv4(98 % 8, &header(s as u32, d as u32, p as u8));
-        assert_eq!(u128::from(signed), sum % (1 << 64));
+    fn a_signature_of_ipv4_is_that_of_the_contract() {
+        let mut tables = vec![0; 9 * 256];
+        stream(7, 5, 0).fill_bytes(&mut tables);
+        let mut signed = (stream(7, 1, 98).next_u64() >> 56) as u8;
+        for (at, byte) in [0x0A, 1, 0, 2, 0x0A, 2, 0, 3, 6].into_iter().enumerate() {
+            signed ^= tables[256 * at + byte];
+        }
+        let header = header(0x0A01_0002, 0x0A02_0003, 6);
+        assert_eq!(signer(7).ipv4(98 % 8, &header), signed);
+        assert!(signer(7).fits_ipv4(98 % 8, &header, signed));
+        let tables = SignatureTables::new(Secret::new([7; 32]));
+        assert_eq!(tables.of(&header) ^ tables.pad(98), signed);
+    }
+
+    /// The same: 128-bit integers, cut to 64 bits at the end.
+    #[test]
+    fn a_signature_of_ipv6_is_that_of_the_contract() {
+        let mut factors = stream(7, 2, 0);
+        let m: Vec<u128> = (0..9).map(|_| factors.next_u64().into()).collect();
+        let mut header = [0; 40];
+        header[6] = 17;
+        (8..).zip(&mut header[8..]).for_each(|(at, byte)| *byte = at);
+        let word = |at: usize| u128::from(u32::from_be_bytes(*header[at..].first_chunk().unwrap()));
+        let sums = (0..4).map(|at| {
+            (m[2 * at] + word(8 + 4 * at)) % (1 << 64)
+                * ((m[2 * at + 1] + word(24 + 4 * at)) % (1 << 64))
+                % (1 << 64)
+        });
+        let sum = sums.sum::<u128>() + m[8] * 17 + u128::from(stream(7, 1, 98).next_u64());
+        assert_eq!(u128::from(signer(7).ipv6(98 % 8, &header)), (sum % (1 << 64)) >> 52);
     }
 
     #[test]
-    fn every_word_of_a_header_is_signed() {
-        let signer = signer(3);
-        let mut ipv6 = [0x5A; 40];
-        let before = signer.ipv6(4, &ipv6);
-        for at in (8..40).chain([6]) {
-            ipv6[at] ^= 1;
-            assert_ne!(signer.ipv6(4, &ipv6), before, "byte {at}");
-            ipv6[at] ^= 1;
+    fn every_byte_of_an_ipv4_header_that_is_signed_counts() {
+        let signers: Vec<Signer> = (0..16).map(signer).collect();
+        let of = |header: &[u8; 20]| signers.iter().map(|s| s.ipv4(4, header)).collect::<Vec<_>>();
+        let mut header = header(0x0102_0304, 0x0506_0708, 17);
+        let before = of(&header);
+        for at in 0..20 {
+            header[at] ^= 0x21;
+            // Not the checksum, the TTL, the identification, ...
+            assert_eq!(of(&header) != before, at == 9 || at >= 12, "byte {at}");
+            header[at] ^= 0x21;
         }
-        assert_ne!(signer.ipv6(5, &ipv6), before);
     }
 
     /// Who knows the signature of one packet guesses another's once in 256 times, whatever it
     /// adds to addresses and protocol.
     #[test]
     fn a_known_signature_says_nothing_of_another() {
-        let differences =
-            [(1, 0, 0), (0, 1, 0), (0, 0, 1), (1, u32::MAX, 0), (1 << 31, 1 << 31, 0)];
+        let differences = [
+            (1, 0, 0),
+            (0, 1, 0),
+            (0, 0, 1),
+            (1, u32::MAX, 0),
+            (1 << 31, 1 << 31, 0),
+            // The same in several bytes.
+            (0x0303, 0x0303, 3),
+            (u32::MAX, u32::MAX, 0xFF),
+        ];
         for (source, destination, protocol) in differences {
             let mut same = [0_u32; 256];
             for number in 0..25_600_u32 {
@@ -249,8 +372,8 @@ mod tests {
                         6 ^ protocol,
                     ),
                 ]
-                .map(|header| (signer.ipv4(1, &header) >> 56) as u8);
-                same[usize::from(one.wrapping_sub(other))] += 1;
+                .map(|header| signer.ipv4(1, &header));
+                same[usize::from(one ^ other)] += 1;
             }
             // A hundred each, and six standard deviations.
             assert!(same.iter().all(|&times| (40..=160).contains(&times)), "{same:?}");
@@ -262,21 +385,18 @@ mod tests {
         let header = header(1, 2, 17);
         let signer = signer(1);
         for (newest, fits) in [(100, true), (101, true), (93, true), (92, false), (102, false)] {
-            let theirs =
-                Signer::new(Secret::new([1; 32]), newest).ipv4(newest as u8 & 7, &header) >> 56;
-            let epoch = newest as u8 & 7;
-            assert_eq!(
-                signer.fits(epoch, signer.ipv4(epoch, &header), 8, theirs),
-                fits,
-                "{newest}"
-            );
+            let (sender, epoch) = (Signer::new(Secret::new([1; 32]), newest), newest as u8 & 7);
+            let theirs = sender.ipv4(epoch, &header);
+            assert_eq!(signer.fits_ipv4(epoch, &header, theirs), fits, "{newest}");
+            let theirs = sender.ipv6(epoch, &[7; 40]);
+            assert_eq!(signer.fits_ipv6(epoch, &[7; 40], theirs), fits, "{newest}");
         }
     }
 
     #[test]
     fn each_epoch_is_signed_by_its_own_secret() {
         let header = header(1, 2, 17);
-        let of = |signer: &Signer, epoch: u64| signer.ipv4(epoch as u8 & 7, &header);
+        let of = |signer: &Signer, epoch: u64| signatures(signer, epoch, &header);
         let [old, new] = [1, 2].map(|byte| Secret::new([byte; 32]));
         for (asked, newest) in [(95, 100), (100, 100), (101, 100), (104, 108), (101, 112)] {
             let mut signer = Signer::new(old, asked);
@@ -292,16 +412,18 @@ mod tests {
                 assert_eq!(of(&signer, epoch), of(&fresh, epoch), "{epoch} at {newest}");
             }
             let next = newest + 1;
-            let theirs = of(&Signer::new(if next < 101 { old } else { new }, next), next) >> 56;
+            let secret = if next < 101 { old } else { new };
+            let (ipv4, ipv6) = of(&Signer::new(secret, next), next);
             let at = next as u8 & 7;
-            assert!(signer.fits(at, signer.ipv4(at, &header), 8, theirs), "{next} at {newest}");
+            assert!(signer.fits_ipv4(at, &header, ipv4), "{next} at {newest}");
+            assert!(signer.fits_ipv6(at, &[7; 40], ipv6), "{next} at {newest}");
         }
     }
 
     #[test]
     fn pads_follow_the_epochs() {
         let header = header(1, 2, 17);
-        let of = |signer: &Signer, epoch: u64| signer.ipv4(epoch as u8 & 7, &header);
+        let of = |signer: &Signer, epoch: u64| signatures(signer, epoch, &header);
         let mut stepped = signer(1);
         (101..=110).for_each(|epoch| stepped.begin(epoch));
         for to in [110, 103, 5, 1 << 40] {
