@@ -5,6 +5,8 @@
 // is encoded downstream by its mark, and the mark is taken out. Each function is a control in a
 // file of its own, those that any system's program needs in include/, ChameleMon's in
 // include/chamelemon/; what both kinds of switch must agree on is docs/contract.md.
+//
+// Marks are in the ToS byte; with CARRIER_IP_ID defined they are in the IPv4 identification.
 
 #include <core.p4>
 #if __TARGET_TOFINO__ == 2
@@ -30,6 +32,9 @@
 #include "include/chamelemon/index.p4"
 #include "include/chamelemon/hierarchy.p4"
 #include "include/marking.p4"
+#ifdef CARRIER_IP_ID
+#include "include/identification.p4"
+#endif
 #include "include/chamelemon/encoder.p4"
 #include "include/forwarding.p4"
 
@@ -44,7 +49,12 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
     Classifier() classifier;
     Hierarchy() classify;
     Encoder(UPSTREAM_BUCKETS) upstream;
+#ifdef CARRIER_IP_ID
+    Signature() signature;
+    Identify() identify;
+#else
     Marking() marking;
+#endif
     Request(2) request_of;
     CollectionPath() collection;
     Forwarding() forwarding;
@@ -69,14 +79,26 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
     }
 
     // The agent flips the bit at the start of each epoch by setting this default.
+#ifdef CARRIER_IP_ID
+    action set_timestamp(bit<1> value, bit<2> above) {
+        meta.timestamp = value;
+        meta.mark = value ++ 2w0;
+        meta.epoch = above ++ value;
+    }
+#else
     action set_timestamp(bit<1> value) {
         meta.timestamp = value;
         meta.mark = value ++ 2w0;
     }
+#endif
 
     table timestamp {
         actions = { set_timestamp; }
+#ifdef CARRIER_IP_ID
+        default_action = set_timestamp(0, 0);
+#else
         default_action = set_timestamp(0);
+#endif
         size = 1;
     }
 
@@ -86,6 +108,9 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
         host_ports.apply();
         timestamp.apply();
         readable.apply(hdr, meta, ig_prsr_md.parser_err, missing);
+#ifdef CARRIER_IP_ID
+        signature.apply(hdr.ipv4, meta);
+#endif
         before.apply(hdr, meta);
         collection.apply(hdr.collect, ig_intr_md.ingress_port, meta, request,
                          ig_dprsr_md, ig_tm_md);
@@ -94,6 +119,9 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
         if (request.collects) {
             request_of.apply(hdr.collect, request);
         } else if (meta.readable && ig_prsr_md.parser_err == PARSER_ERROR_OK && missing == 0
+#ifdef CARRIER_IP_ID
+                   && meta.datagram == WHOLE && meta.keyed
+#endif
                    && meta.from_host) {
             // `meta.measured` says as much, a stage later.
             request.level0 = RECORD;
@@ -118,12 +146,22 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
                        meta.hashes.check, 0 };
         if (request.collects) {
             hdr.bridge.kind = COLLECTING;
+#ifdef CARRIER_IP_ID
+        } else if (meta.fate != UNMEASURED) {
+            hdr.bridge.kind = meta.fate;
+            hdr.bridge.end = meta.end;
+#else
         } else if (meta.measured) {
             hdr.bridge.kind = MEASURED;
             hdr.bridge.end = meta.end;
+#endif
         }
         if (meta.measured && meta.from_host) {
+#ifdef CARRIER_IP_ID
+            identify.apply(hdr.ipv4, meta.epoch, meta.mark, meta.signature, meta.changed);
+#else
             marking.apply(hdr.ipv4.mark, meta.mark, meta.changed);
+#endif
         }
         if (request.collects && hdr.collect.access == READ && hdr.collect.source == 0) {
             hdr.counter = { 0, count8 };
@@ -142,7 +180,11 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
     Remember() before;
     Masks() masks;
     Encoder(DOWNSTREAM_BUCKETS) downstream;
+#ifdef CARRIER_IP_ID
+    Release() release;
+#else
     Marking() marking;
+#endif
     Request(5) request_of;
     CollectionProgress() progress;
     Counter<bit<64>, bit<2>>(4, CounterType_t.PACKETS) packets;
@@ -182,7 +224,11 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
     apply {
         request = { false, hdr.collect.next, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING };
         masked = { 0, 0, 0 };
+#ifdef CARRIER_IP_ID
+        carried = hdr.ipv4.identification[13:11];
+#else
         carried = hdr.ipv4.mark;
+#endif
         given_back = 0;
         to_host = false;
         before.apply(hdr, meta);
@@ -212,8 +258,21 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
             } else {
                 packets.count(2);
             }
+#ifdef CARRIER_IP_ID
+        } else if (meta.kind == LATE && to_host && carried[1:0] != 0) {
+            packets.count(2);
+        } else if (meta.kind == UNMARKED && to_host) {
+            packets.count(3);
+        } else if ((meta.kind == LATE || meta.kind == UNKEYED) && to_host) {
+            packets.count(0);
+        }
+        if (to_host && (meta.kind == MEASURED || meta.kind == LATE || meta.kind == UNKEYED)) {
+            release.apply(hdr.ipv4, meta.changed);
+        }
+#else
             marking.apply(hdr.ipv4.mark, given_back, meta.changed);
         }
+#endif
         hdr.bridge.setInvalid();
     }
 }

@@ -4,7 +4,8 @@
 // `hashes_t`. A bridged header begins with the kind, and ends with the length `end`. A program that
 // sends packets through its ingress a second time defines RESUBMITS, which is what it then sets as
 // their type, and declares `resubmit_h`, which they bring along. One that has elements of one word
-// beside those that `record_h` is of defines WORDS, one that pushes into stacks of INT TELEMETRY.
+// beside those that `record_h` is of defines WORDS, one that pushes into stacks of INT TELEMETRY,
+// one that carries marks in the identification CARRIER_IP_ID.
 
 #ifndef CALUMMA_HEADERS
 #define CALUMMA_HEADERS
@@ -143,6 +144,9 @@ struct before_t {
     bit<8> ones;               // the complement of nothing beside the ToS byte
     bit<8> tos;
     bit<16> ttl;               // what a TTL one lower changes
+#ifdef CARRIER_IP_ID
+    bit<16> identification;
+#endif
 }
 
 // As what a packet is counted at ingress: IPv6, from a host, measured.
@@ -163,6 +167,13 @@ struct metadata_t {
     bit<1> timestamp;
     mark_t mark;
     hashes_t hashes;
+#ifdef CARRIER_IP_ID
+    bit<3> epoch;              // low bits of the epoch's number, the timestamp bit last
+    bit<2> datagram;           // how it stands to fragmentation
+    bool keyed;                // the deployment's secret is known
+    bit<8> signature;          // of the mark; of a packet from the fabric, what is wrong with it
+    bit<8> fate;               // what the egress gets as its kind
+#endif
 #ifdef RESUBMITS
     resubmit_h resubmitted;
 #endif

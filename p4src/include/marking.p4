@@ -1,4 +1,5 @@
-// The mark: timestamp bit and hierarchy in the top of the ToS byte, and the checksum with it.
+// The mark: timestamp bit and hierarchy in the top of the ToS byte, and the checksum with it. Where
+// identifications carry marks, see identification.p4.
 
 // Keeps what the checksum is made from, before anything in the header changes.
 control Remember(in headers_t hdr, inout metadata_t meta) {
@@ -7,6 +8,9 @@ control Remember(in headers_t hdr, inout metadata_t meta) {
         meta.before.ones = 0xFF;
         meta.before.tos = ~(hdr.ipv4.mark ++ hdr.ipv4.tos_rest);
         meta.before.ttl = 0;
+#ifdef CARRIER_IP_ID
+        meta.before.identification = ~hdr.ipv4.identification;
+#endif
     }
 
     apply {

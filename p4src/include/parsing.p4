@@ -217,6 +217,9 @@ control Deparsing(packet_out pkt, inout headers_t hdr, in metadata_t meta) {
         if (meta.changed) {
             hdr.ipv4.checksum = ipv4_checksum.update({
                 meta.before.checksum, meta.before.ones, meta.before.tos, meta.before.ttl,
+#ifdef CARRIER_IP_ID
+                meta.before.identification, hdr.ipv4.identification,
+#endif
 #ifdef TELEMETRY
                 meta.telemetry.longer_ip,
 #endif

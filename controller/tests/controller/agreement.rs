@@ -58,6 +58,19 @@ fn an_edge_of_a_release_with_other_marks_is_refused() {
     assert!(reason.contains("programs of one release"), "{reason}");
 }
 
+/// Edges of the release before know no marks that are signed, and a Tofino only those that its
+/// program was compiled for.
+#[test]
+fn an_edge_that_signs_no_marks_is_not_let_into_a_network_that_does() {
+    let controller = Controller::start(PATIENT);
+    let by = |carrier: &str| Marking { carrier: carrier.to_owned(), ..Marking::default() };
+    let _e1 = Edge::introduce(&controller, marking_as("e1", by("ip-id")));
+    let reason = refused(&controller, &encoded(&hello("e2")));
+    assert!(reason.contains("by \"tos\", those of e1 by \"ip-id\""), "{reason}");
+    assert!(reason.contains("a Tofino knows \"tos\" and \"ip-id\" only"), "{reason}");
+    Edge::introduce(&controller, marking_as("e2", by("ip-id")));
+}
+
 #[test]
 fn an_edge_that_can_not_measure_by_the_layout_says_so_and_is_shown_with_its_reason() {
     let controller = Controller::start(PATIENT);

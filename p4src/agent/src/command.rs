@@ -8,12 +8,13 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
 use calumma_bfrt::Info;
+use calumma_wire::Role;
 use clap::{Args, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 use crate::config::Config;
 use crate::system::{Build, System};
-use crate::{daemon, fits, system};
+use crate::{daemon, fits, marks, system};
 
 /// The control plane of a Tofino switch of Calumma: fills the tables of its P4 program
 /// (p4src/edge.p4 for ChameleMon), keeps epochs on it, collects its sketches and sends them to the
@@ -105,6 +106,8 @@ fn run(systems: &'static [&'static dyn System], path: &Path, check: bool) -> any
     if check {
         let config = Config::load(path)?;
         println!("{}: a switch of {} ports", path.display(), config.ports.len());
+        let kind = config.carrier.kind;
+        println!("carrier.kind = {:?}: {}", kind.words(), kind.costs());
         return Ok(());
     }
     daemon::run(systems, path)
@@ -126,6 +129,9 @@ fn contract(systems: &[&dyn System], name: &str, controller: Option<&Path>) -> a
     for (name, value) in defines {
         eprintln!("compile {program} with -D {name}={value}");
     }
+    if system.roles().contains(&Role::Edge) {
+        eprintln!("and with -D {}=1 where carrier.kind = \"ip-id\"", marks::DEFINE);
+    }
     Ok(())
 }
 
@@ -142,7 +148,9 @@ fn fits(
     };
     let Build { needs, .. } = build(system, controller)?;
     fits::check(&info, &needs).with_context(place)?;
-    println!("{}: fits {}", place(), system.name());
+    let carrier = marks::of_program(&info);
+    marks::check(&info, carrier).with_context(place)?;
+    println!("{}: fits {}, carrier.kind = {:?}", place(), system.name(), carrier.words());
     Ok(())
 }
 

@@ -124,9 +124,10 @@ impl Default for CollectionConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CarrierConfig {
-    /// Where, as a software edge's file has it: "tos" is the only one that the program can.
+    /// Where, as a software edge's file has it: "tos" and "ip-id" are those that the program can,
+    /// each where it was compiled for it.
     pub kind: CarrierKind,
-    /// The DSCP (0 to 63) whose upper three bits packets are given back at egress.
+    /// With kind "tos": the DSCP (0 to 63) whose upper three bits packets are given back at egress.
     pub dscp: u8,
 }
 
@@ -146,11 +147,37 @@ pub enum CarrierKind {
 }
 
 impl CarrierKind {
+    /// Where packets carry their mark, as a software edge says it to the controller.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Tos => "tos",
+            Self::IpId => "ip-id",
+            Self::FlowLabel => "flow-label",
+            Self::Shim => "shim",
+        }
+    }
+
+    /// What the choice costs, for who checks the file.
+    pub fn costs(self) -> &'static str {
+        match self {
+            Self::Tos => {
+                "the mark is in the upper three bits of the DSCP: what hosts write there is lost, and \
+                 packets that no edge has marked can't be told from others. kind = \"ip-id\" has \
+                 neither, with edge.p4 compiled for it (docs/tofino.md)"
+            }
+            Self::IpId => {
+                "the mark is in the IPv4 identification, which leaves as 0 or, where the packet may be \
+                 fragmented, as a fresh number: fragments and packets with an authentication header are \
+                 not measured, and the fabric must not make fragments"
+            }
+            Self::FlowLabel | Self::Shim => "a Tofino can't",
+        }
+    }
+
     /// Why a Tofino can't.
     fn hindrance(self) -> Option<&'static str> {
         match self {
-            Self::Tos => None,
-            Self::IpId => Some("such marks are signed by products, and a Tofino does not multiply"),
+            Self::Tos | Self::IpId => None,
             Self::FlowLabel => Some("a Tofino edge does not measure IPv6"),
             Self::Shim => Some("the program has no header for a shim"),
         }
@@ -310,7 +337,17 @@ impl Config {
             return Some(format!("metrics.listen: {why}"));
         }
         if let Some(why) = self.carrier.kind.hindrance() {
-            return Some(format!("carrier.kind: {why}; all edges of its network go by \"tos\""));
+            let others = "all edges of its network go by \"tos\", or all by \"ip-id\"";
+            return Some(format!("carrier.kind: {why}; {others}"));
+        }
+        if self.carrier.kind == CarrierKind::IpId {
+            if self.role != NodeRole::Edge {
+                let why = "what a transit switch pushes into needs the ToS byte for its marker";
+                return Some(format!("carrier.kind = \"ip-id\": {why}; only an edge has it"));
+            }
+            if self.carrier.dscp != 0 {
+                return Some("carrier.dscp: only kind = \"tos\" gives a DSCP back".to_owned());
+            }
         }
         if self.carrier.dscp > 63 {
             return Some(format!("carrier.dscp = {}: a DSCP is 0 to 63", self.carrier.dscp));
@@ -450,10 +487,22 @@ mod tests {
         assert!(long.contains("at most 64 bits"), "{long}");
         let of_host = problem(&PAIR.replace("name = \"e2\"", "name = \"h1\"\nrole = \"host\""));
         assert!(of_host.contains("an end host's sink is software"), "{of_host}");
-        let signed = problem(&format!("{PAIR}[carrier]\nkind = \"ip-id\"\n"));
-        assert!(signed.contains("does not multiply"), "{signed}");
+        let label = problem(&format!("{PAIR}[carrier]\nkind = \"flow-label\"\n"));
+        assert!(label.contains("does not measure IPv6; all edges"), "{label}");
         let missing = Config::load(Path::new("/nonexistent/switchd.toml")).unwrap_err();
         assert!(missing.to_string().contains("--config"));
+    }
+
+    #[test]
+    fn an_edge_may_have_marks_in_the_identification_and_then_no_dscp_to_give_back() {
+        let signed = format!("{PAIR}[carrier]\nkind = \"ip-id\"\n");
+        let config = Config::parse(&signed, "switchd.toml").unwrap();
+        assert_eq!(config.carrier.kind.words(), "ip-id");
+        let dscp = problem(&format!("{signed}dscp = 8\n"));
+        assert!(dscp.contains("carrier.dscp: only kind = \"tos\""), "{dscp}");
+        let transit = signed.replace("name = \"e2\"", "name = \"s1\"\nrole = \"transit\"");
+        let marker = problem(&transit.replace("\"host\"", "\"fabric\""));
+        assert!(marker.contains("only an edge has it"), "{marker}");
     }
 
     #[test]

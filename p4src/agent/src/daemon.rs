@@ -70,7 +70,7 @@ pub fn run_by(
             config.driver.program,
             env!("CARGO_PKG_VERSION")
         ),
-        marking: Marking::default(),
+        marking: Marking { carrier: config.carrier.kind.words().to_owned(), ..Marking::default() },
     };
     if config.insecure {
         warn!(controller = config.controller, "insecure = true: no TLS is asked for");

@@ -29,6 +29,19 @@ pub enum Mismatch {
         /// What to do.
         remedy: &'static str,
     },
+    /// Another carrier.
+    #[error(
+        "the program on the switch has marks by {loaded:?}, and [carrier] kind is {wanted:?}: build \
+         it {remedy}"
+    )]
+    Carrier {
+        /// What the daemon's file wants.
+        wanted: &'static str,
+        /// What the program was built for.
+        loaded: &'static str,
+        /// How to build it.
+        remedy: String,
+    },
     /// Another way to build the program, or another program altogether.
     #[error("the program on the switch is not this release's {program}: {problem}")]
     Program {

@@ -19,6 +19,7 @@ use crate::collection::Source;
 use crate::collector::Collector;
 use crate::counters::{Counters, cell, packets};
 use crate::driver::Driver;
+use crate::marks::{Marks, UNMARKED};
 use crate::pilot::Ready;
 use crate::system::{Closed, EpochEntries, Plan, Setup, Total};
 
@@ -94,6 +95,8 @@ pub(crate) struct Run {
     /// The first epoch that is not to be reported any more.
     pub(crate) end: Arc<AtomicU64>,
     pub(crate) plans: Plans,
+    /// Where marks are signed: by what.
+    pub(crate) marks: Option<Arc<Marks>>,
 }
 
 impl Gatherer {
@@ -106,8 +109,10 @@ impl Gatherer {
         channels: Channels,
         counters: Arc<Counters>,
     ) -> Gatherer {
-        let Run { setup, clock, end, plans, .. } = run;
+        let Run { setup, clock, end, plans, marks, .. } = run;
         let (needs, window) = (setup.needs(), setup.window());
+        let mut totals = needs.totals;
+        totals.extend(marks.map(|_| UNMARKED));
         let clean = BTreeSet::new();
         let present = [Vec::new(), Vec::new()];
         Gatherer {
@@ -115,7 +120,7 @@ impl Gatherer {
             collector,
             setup,
             sources: needs.sources,
-            totals: needs.totals,
+            totals,
             window,
             clock,
             end,

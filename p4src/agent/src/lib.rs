@@ -22,6 +22,7 @@ pub mod fits;
 pub mod forwarding;
 mod gatherer;
 pub mod hashes;
+pub mod marks;
 mod measuring;
 mod metrics;
 mod pilot;

@@ -20,7 +20,8 @@ use crate::config::Config;
 use crate::counters::Counters;
 use crate::driver::Driver;
 use crate::gatherer::{Channels, Gatherer, Part, Run, prepare_ns};
-use crate::pilot::Pilot;
+use crate::marks;
+use crate::pilot::{MarkedBy, Pilot};
 use crate::system::{Plan, Setup, System};
 use crate::tables::TableEntry;
 use crate::{collector, fits, forwarding, system};
@@ -237,11 +238,12 @@ impl Measuring {
         let Some(way) = self.way.take() else { return };
         let (config, runtime) = (self.config.clone(), self.runtime.clone());
         let driver = self.driver.clone();
-        let setup = self.running.as_ref().map(|running| running.run.setup.clone());
+        let run = self.running.as_ref().map(|running| running.run.clone());
         let (give, prepared) = channel();
         self.preparing = Some(prepared);
         std::thread::spawn(move || {
-            let driver = get_ready(&config, &runtime, driver, setup.as_deref());
+            let driver = get_ready(&config, &runtime, driver, run.as_ref());
+            let setup = run.map(|run| run.setup);
             let _ = give.send(Prepared { way, setup, driver });
         });
     }
@@ -306,6 +308,11 @@ impl Measuring {
             parts: self.to_controller.clone(),
             counters: self.counters.clone(),
             clock_set: self.clock_set.clone(),
+            marked_by: MarkedBy {
+                carrier: self.config.carrier.kind,
+                marks: run.marks.clone(),
+                armed: Vec::new(),
+            },
         };
         let channels = Channels { tasks, ready: give_ready, parts: self.to_controller.clone() };
         let gatherer = Gatherer::new(driver, collector, run, channels, self.counters.clone());
@@ -360,16 +367,23 @@ fn get_ready(
     config: &Config,
     runtime: &Arc<Runtime>,
     driver: Option<Driver>,
-    setup: Option<&dyn Setup>,
+    run: Option<&Run>,
 ) -> anyhow::Result<Driver> {
     let driver = match driver {
         Some(driver) => driver,
         None => connect(config, runtime)?,
     };
-    if let Some(setup) = setup {
+    if let Some(Run { setup, marks, .. }) = run {
         let needs = setup.needs();
         fits::check(driver.info(), &needs)?;
-        fill(&driver, &setup.fixed(), &needs.epoch_tables)?;
+        marks::check(driver.info(), config.carrier.kind)?;
+        let mut fixed = setup.fixed();
+        if let Some(marks) = marks {
+            // Nothing is signed by half a secret.
+            driver.clear(marks::EPOCHS)?;
+            fixed.extend(marks.secrets());
+        }
+        fill(&driver, &fixed, &needs.epoch_tables)?;
         collector::clear_all(&driver, &needs.sources)?;
     }
     Ok(driver)

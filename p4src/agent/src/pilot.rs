@@ -14,9 +14,11 @@ use calumma_switch_host::{WatchedClock, unix_ns};
 use calumma_wire::Role;
 use tracing::warn;
 
+use crate::config::CarrierKind;
 use crate::counters::{Counters, LEFT, cells};
 use crate::driver::Driver;
 use crate::gatherer::{Part, Task};
+use crate::marks::{self, Marks};
 use crate::system::{Closed, Plan, side_at_flip, side_at_take};
 
 /// Longest sleep, so that a stop is seen soon.
@@ -26,9 +28,14 @@ const NAP: Duration = Duration::from_millis(20);
 pub(crate) const TIMESTAMP: &str = "Ingress.timestamp";
 pub(crate) const SET_TIMESTAMP: &str = "set_timestamp";
 
+/// Numbers as the driver takes them.
+pub(crate) fn values(numbers: Vec<(&'static str, u64)>) -> Vec<(&'static str, Value)> {
+    numbers.into_iter().map(|(name, number)| (name, Value::Number(number))).collect()
+}
+
 /// Cells of the egress' packet counter: of which the plan has nothing recorded, recorded, and those
-/// that found no way to be (or whose bit is closed).
-const CELLS: u32 = 3;
+/// that found no way to be (or whose bit is closed); and those without a mark.
+const CELLS: u32 = 4;
 
 /// A clean group and entries wait for this epoch.
 #[derive(Debug)]
@@ -48,6 +55,8 @@ struct Group {
     closed: Option<(u64, u64)>,
     /// How many packets had not been recorded when the group was opened.
     opened: Option<u64>,
+    /// How many packets had come without a mark by then.
+    unmarked: u64,
 }
 
 /// What is known of a window: all epochs that are recorded in one group, from its clearing to the
@@ -60,6 +69,7 @@ struct Window {
     late_packets: u64,
     unrecorded: u64,
     foreign_packets: u64,
+    unmarked: u64,
 }
 
 /// What the pilot keeps: by timestamp bit the epochs, and by parity the windows.
@@ -88,16 +98,38 @@ pub(crate) struct Pilot {
     pub(crate) counters: Arc<Counters>,
     /// By how many nanoseconds the clock was set that has ended the session; 0 where none was.
     pub(crate) clock_set: Arc<AtomicI64>,
+    pub(crate) marked_by: MarkedBy,
+}
+
+/// By what packets are marked, and what the switch knows of it.
+#[derive(Debug, Default)]
+pub(crate) struct MarkedBy {
+    pub(crate) carrier: CarrierKind,
+    /// Where marks are signed.
+    pub(crate) marks: Option<Arc<Marks>>,
+    /// The entries of the epochs armed last.
+    pub(crate) armed: Vec<TableEntry>,
 }
 
 impl Pilot {
-    /// Runs until `stop` is set, or the clock is.
+    /// Runs until `stop` is set, or the clock is. Where marks are signed, none is then written or
+    /// believed any more.
     pub(crate) fn run(mut self, stop: &AtomicBool) -> Result<(), ClientError> {
+        let result = self.rotate(stop);
+        if self.marked_by.marks.is_some() {
+            // A driver that has gone has none either.
+            let _ = self.driver.clear(marks::EPOCHS);
+        }
+        result
+    }
+
+    fn rotate(&mut self, stop: &AtomicBool) -> Result<(), ClientError> {
         let mut schedule = Schedule::starting_with(self.clock, self.first_epoch);
         let mut state = State::default();
         let mut counted = self.count()?;
         // What enters before the first epoch has the other bit. Its group was clean before that was
-        // so, and that of the other one is to be cleared as well.
+        // so, and that of the other one is to be cleared as well. Where marks are signed, it is not
+        // marked before the first epoch is armed: it may be too early for that bit.
         self.stamp(self.first_epoch - 1)?;
         self.task(Task::Finish { epoch: self.first_epoch - 2 * self.window, closed: None });
         let mut clock = WatchedClock::of_system();
@@ -136,7 +168,9 @@ impl Pilot {
     }
 
     /// Opens the group for its next epoch, if it is clean, and seals its last one.
-    fn arm(&self, epoch: u64, state: &mut State) -> Result<(), ClientError> {
+    fn arm(&mut self, epoch: u64, state: &mut State) -> Result<(), ClientError> {
+        // Before that: what is marked in the epoch before the last is not to be recorded in this.
+        self.arm_marks(epoch)?;
         let State { groups, windows } = state;
         let group = &mut groups[timestamp_bit(epoch)];
         let mut ready = None;
@@ -155,7 +189,8 @@ impl Pilot {
             }
         }
         group.measured = ready;
-        let counted = self.count()?[2];
+        let [.., counted, unmarked] = self.count()?;
+        group.unmarked = unmarked;
         group.opened = group.measured.is_some().then_some(counted);
         if let Some((closed, before)) = group.closed.take() {
             let window = &mut windows[self.parity(closed)];
@@ -191,6 +226,7 @@ impl Pilot {
                 stall_ns,
                 unrecorded: 0,
                 foreign_packets: 0,
+                unmarked: None,
             }));
         }
         Ok(())
@@ -222,6 +258,7 @@ impl Pilot {
         let group = &mut groups[timestamp_bit(epoch)];
         let measured = group.measured.take();
         group.opened = None;
+        let unmarked = group.unmarked;
         if let Some(ready) = &measured {
             self.driver.change(&ready.gate, &[])?;
         }
@@ -233,6 +270,7 @@ impl Pilot {
         }
         window.unrecorded += counted[0].saturating_sub(before[0]);
         window.foreign_packets += foreign_packets;
+        window.unmarked += counted[3].saturating_sub(unmarked);
         if self.is_last(epoch) {
             let epoch = self.first(epoch);
             let measured = measured.filter(|_| window.is_whole && self.is_reported(epoch));
@@ -243,6 +281,7 @@ impl Pilot {
                 stall_ns: window.stall_ns,
                 unrecorded: window.unrecorded,
                 foreign_packets: window.foreign_packets,
+                unmarked: self.marked_by.marks.as_ref().map(|_| window.unmarked),
             });
             self.task(Task::Finish { epoch, closed });
         }
@@ -269,10 +308,19 @@ impl Pilot {
         first.saturating_add(self.window) <= self.end()
     }
 
+    /// Lets packets be marked and read that enter in the epochs up to `epoch`.
+    fn arm_marks(&mut self, epoch: u64) -> Result<(), ClientError> {
+        let Some(marks) = &self.marked_by.marks else { return Ok(()) };
+        let wanted = self.driver.numbered(&marks.armed(epoch))?;
+        self.driver.change(&self.marked_by.armed, &wanted)?;
+        self.marked_by.armed = wanted;
+        Ok(())
+    }
+
     /// Has packets that enter stamped as those of `epoch`.
     fn stamp(&self, epoch: u64) -> Result<(), ClientError> {
-        let value = Value::Number(epoch & 1);
-        self.driver.set_default(TIMESTAMP, SET_TIMESTAMP, &[("value", value)])
+        let values = values(marks::stamp(epoch, self.marked_by.carrier));
+        self.driver.set_default(TIMESTAMP, SET_TIMESTAMP, &values)
     }
 
     fn task(&self, task: Task) {

@@ -182,6 +182,9 @@ pub struct Closed {
     /// Packets that left and found no way to be recorded while the groups of both timestamp bits
     /// were open.
     pub foreign_packets: u64,
+    /// Packets of the network that left without a mark since the group was opened; none where
+    /// marks are such that nobody knows.
+    pub unmarked: Option<u64>,
 }
 
 /// The system whose program a driver or a compiler describes.

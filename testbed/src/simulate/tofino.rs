@@ -515,7 +515,15 @@ impl Session {
             return Ok(None);
         }
         let plan = plan.clone();
-        let closed = Closed { epoch, side, plan, stall_ns: 0, unrecorded: 0, foreign_packets: 0 };
+        let closed = Closed {
+            epoch,
+            side,
+            plan,
+            stall_ns: 0,
+            unrecorded: 0,
+            foreign_packets: 0,
+            unmarked: None,
+        };
         self.side(&closed).map(Some)
     }
 
@@ -546,7 +554,15 @@ impl Session {
         let mut finished = None;
         if epoch < self.end {
             let (epoch, side) = (first, side_at_take(self.role));
-            let closed = Closed { epoch, side, plan, stall_ns: 0, unrecorded, foreign_packets };
+            let closed = Closed {
+                epoch,
+                side,
+                plan,
+                stall_ns: 0,
+                unrecorded,
+                foreign_packets,
+                unmarked: None,
+            };
             finished = Some(self.side(&closed)?);
         }
         self.clear(&self.setup.needs().sources, parity)?;

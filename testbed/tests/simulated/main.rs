@@ -8,6 +8,7 @@ mod ipfix;
 mod notices;
 mod p4_cfs;
 mod p4_edge;
+mod p4_identification;
 mod probes;
 mod replay;
 mod rotation;

@@ -117,7 +117,8 @@ fn build(compiler: &str, program: &Program, variant: &Variant) -> Result<Option<
 impl Variant {
     /// The part of a controller's configuration that asks for this variant.
     fn layout(&self) -> String {
-        let arithmetic = if self.defines.is_empty() { "prime" } else { "wrapping" };
+        let wrapping = programs::WRAPPING[0];
+        let arithmetic = if self.defines.contains(&wrapping) { "wrapping" } else { "prime" };
         let mut text = format!("[layout]\narithmetic = \"{arithmetic}\"\n");
         if let Some([narrow, wide, upstream, downstream]) = self.sizes {
             text += &format!(

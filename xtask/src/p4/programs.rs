@@ -30,12 +30,16 @@ pub(super) const OF_EDGE: &str = "chamelemon";
 /// The systems that the product's own control plane drives.
 pub(super) const DRIVEN: [&str; 2] = [OF_EDGE, "sketchint"];
 
-const WRAPPING: &[&str] = &["-DWRAPPING_ARITHMETIC=1"];
+pub(super) const WRAPPING: &[&str] = &["-DWRAPPING_ARITHMETIC=1"];
+
+/// Marks in the identification.
+const IP_ID: &[&str] = &["-DCARRIER_IP_ID=1"];
+const IP_ID_WRAPPING: &[&str] = &["-DCARRIER_IP_ID=1", "-DWRAPPING_ARITHMETIC=1"];
 
 /// The largest sketches that the indexes of 16 bits reach.
 const LARGEST: Option<[u32; 4]> = Some([32768, 32768, 8192, 8192]);
 
-const CHAMELEMON: [Variant; 8] = [
+const CHAMELEMON: [Variant; 12] = [
     Variant { name: "prime", target: "tofino", arch: "tna", defines: &[], sizes: None },
     Variant { name: "wrapping", target: "tofino", arch: "tna", defines: WRAPPING, sizes: None },
     Variant { name: "prime-large", target: "tofino", arch: "tna", defines: &[], sizes: LARGEST },
@@ -61,6 +65,22 @@ const CHAMELEMON: [Variant; 8] = [
         arch: "t2na",
         defines: WRAPPING,
         sizes: LARGEST,
+    },
+    Variant { name: "ip-id", target: "tofino", arch: "tna", defines: IP_ID, sizes: None },
+    Variant {
+        name: "ip-id-wrapping",
+        target: "tofino",
+        arch: "tna",
+        defines: IP_ID_WRAPPING,
+        sizes: None,
+    },
+    Variant { name: "ip-id-2", target: "tofino2", arch: "t2na", defines: IP_ID, sizes: None },
+    Variant {
+        name: "ip-id-wrapping-2",
+        target: "tofino2",
+        arch: "t2na",
+        defines: IP_ID_WRAPPING,
+        sizes: None,
     },
 ];
 
@@ -142,11 +162,11 @@ mod tests {
             let variants = programs.iter().flat_map(|program| program.chosen(only));
             variants.map(|variant| variant.name).collect::<Vec<_>>()
         };
-        assert_eq!(chosen(None).len(), 8 + 4);
-        assert_eq!(chosen(Some("chamelemon")).len(), 8);
+        assert_eq!(chosen(None).len(), 12 + 4);
+        assert_eq!(chosen(Some("chamelemon")).len(), 12);
         assert_eq!(chosen(Some("sketchint")).len(), 4);
         assert_eq!(chosen(Some("transit")), ["transit", "transit-2"]);
-        assert_eq!(chosen(Some("wrapping-2")), ["wrapping-2"]);
+        assert_eq!(chosen(Some("wrapping-2")), ["wrapping-2", "ip-id-wrapping-2"]);
         assert_eq!(chosen(Some("omnimon")), [""; 0]);
     }
 }

@@ -104,8 +104,8 @@ impl CarrierConfig {
                 "the mark is in the upper three bits of the DSCP: what hosts write there is lost, a \
                  network that sets them makes packets seem lost, packets that no edge has marked and \
                  those late by two epochs or more can't be told from others. kind = \"ip-id\" has \
-                 none of this; it needs software edges of this release everywhere, since a Tofino \
-                 can't sign"
+                 none of this; it needs edges of this release everywhere, and a Tofino's program \
+                 compiled for it"
             }
             Carrier::SignedTos(_) => {
                 "the mark is the whole DSCP: what hosts write there is lost, and packets late by two \
@@ -117,8 +117,8 @@ impl CarrierConfig {
             Carrier::IpId => {
                 "the mark is in the IPv4 identification and the IPv6 flow label, which leave as 0 or, \
                  where IPv4 may be fragmented, as a fresh number: fragments and packets with an \
-                 authentication header are not measured, and the fabric must not make fragments. A \
-                 Tofino can't sign it: all edges must be software edges of this release"
+                 authentication header are not measured, and the fabric must not make fragments. All \
+                 edges must be of this release, a Tofino's program compiled for it"
             }
             Carrier::Shim(_) => "the mark is four bytes more, which the fabric's MTU must allow",
         }

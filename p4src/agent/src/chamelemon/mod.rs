@@ -15,6 +15,7 @@ use calumma_chamelemon::frames::{
     self, Defects, EgressSide, Holding, IngressSide, SessionPlan, SwitchSession, decode_plan,
 };
 use calumma_chamelemon::{Attention, Layout, Partition, SampleRate};
+use calumma_plane::Strays;
 use calumma_sketch::{HashFamily, HashKey};
 use calumma_switch_host::{Session, SystemOffer};
 use calumma_wire::{Role, Side, SideKind, SystemSetup};
@@ -189,7 +190,9 @@ impl Setup for Sketches {
         let EgressSketches { encoded, downstream } =
             EgressSketches::new(self.layout(), words).map_err(nonsense)?;
         let (packets, downstream) = (encoded + closed.unrecorded, &downstream);
-        let (balance, strays, unmarked) = (None, None, None);
+        let (balance, strays) = (None, None);
+        // Their flows are not known: each may have been one that seems lost.
+        let unmarked = closed.unmarked.map(|beyond| Strays { entries: Vec::new(), beyond });
         let side = EgressSide {
             epoch,
             attention,
@@ -202,5 +205,50 @@ impl Setup for Sketches {
             key: None,
         };
         Ok(self.session.egress(side))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use calumma_epoch::{EpochClock, Guards};
+    use calumma_sketch::either;
+    use calumma_wire::Message;
+
+    use super::*;
+
+    #[test]
+    fn packets_without_a_mark_may_have_been_of_any_flow() {
+        let (layout, hash_key) = (Layout::default(), HashKey::from_bytes([7; 32]));
+        let clock = EpochClock::new(50_000_000, Guards::default()).unwrap();
+        let partition = Partition { hh: 1024, hl: 2500, ll: 572 };
+        let attention = Attention { t_h: 30, t_l: 3, sample_rate: SampleRate::ALL, partition };
+        let plan = SessionPlan { layout, hash_key, clock, first_epoch: 1000, attention };
+        let layout = &plan.layout.clone();
+        let sketches = Sketches {
+            ingress: described(&Source::INGRESS, layout),
+            egress: described(&Source::EGRESS, layout),
+            session: SwitchSession::new(plan).with_version(frames::OFFER.highest),
+        };
+        let words: Vec<Vec<u32>> = sketches
+            .sources(SideKind::Egress)
+            .iter()
+            .map(|source| vec![0; source.elements as usize * 5])
+            .collect();
+        for (unmarked, wanted) in [(None, None), (Some(0), Some(0)), (Some(17), Some(17))] {
+            let closed = Closed {
+                epoch: 1000,
+                side: SideKind::Egress,
+                plan: frames::encode_plan(&attention).into(),
+                stall_ns: 0,
+                unrecorded: 0,
+                foreign_packets: 0,
+                unmarked,
+            };
+            let side = sketches.side(&closed, &words).unwrap();
+            let read = frames::Message::read(Message::Side(Box::new(side)), Some(layout)).unwrap();
+            let Some(frames::Message::Egress(read)) = read else { panic!("an egress side") };
+            let beyond = read.unmarked.as_ref().map(|of| either!(of, strays => strays.beyond));
+            assert_eq!(beyond, wanted);
+        }
     }
 }

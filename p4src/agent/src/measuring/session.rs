@@ -10,8 +10,10 @@ use calumma_wire::{SystemId, SystemSetup};
 use tracing::warn;
 
 use super::{Measuring, Running, SETUP_NS};
+use crate::config::CarrierKind;
 use crate::fits;
 use crate::gatherer::{Run, lock, prepare_ns};
+use crate::marks::{self, Marks};
 use crate::system::{Plan, System};
 
 /// Why a session with a domain is declined: the program records every packet, and those that a
@@ -59,13 +61,18 @@ impl Measuring {
         let plan = Plan::from(&*setup.plan);
         let setup = system.setup(self.role(), session, setup)?;
         if let Some(driver) = &self.driver {
-            fits::check(driver.info(), &setup.needs()).map_err(|problem| problem.to_string())?;
+            let carrier = self.config.carrier.kind;
+            fits::check(driver.info(), &setup.needs())
+                .and_then(|()| marks::check(driver.info(), carrier))
+                .map_err(|problem| problem.to_string())?;
         }
-        let Session { clock, first_epoch, .. } = *session;
+        let Session { clock, first_epoch, hash_key, .. } = *session;
+        let is_signed = self.config.carrier.kind == CarrierKind::IpId;
+        let marks = is_signed.then(|| Arc::new(Marks::new(hash_key.key)));
         let plans = Arc::new(Mutex::new(Timeline::new(plan.clone())));
         Ok(Running {
             id: system.id(),
-            run: Run { setup, clock, first_epoch, end: Arc::new(u64::MAX.into()), plans },
+            run: Run { setup, clock, first_epoch, end: Arc::new(u64::MAX.into()), plans, marks },
             session: session.clone(),
             holding: (plan, first_epoch),
             left: false,

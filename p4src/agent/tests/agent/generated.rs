@@ -7,9 +7,10 @@ use calumma_chamelemon::Layout;
 use calumma_hops_tofino::Hops;
 use calumma_sketch::Arithmetic;
 use calumma_switchd::chamelemon::{self, ChameleMon, program};
+use calumma_switchd::config::CarrierKind;
 use calumma_switchd::sketchint::SketchInt;
 use calumma_switchd::system::{self, Build, System};
-use calumma_switchd::{fits, hashes};
+use calumma_switchd::{fits, hashes, marks};
 use calumma_tna::Program;
 
 /// The systems of a release that has these programs.
@@ -33,8 +34,13 @@ fn the_generated_files_are_up_to_date() {
 
 /// What a driver would say of the program in that arithmetic.
 fn described(layout: &Layout) -> String {
+    described_with(program::defines(layout))
+}
+
+/// What a driver would say of the program that is compiled with those macros.
+fn described_with(defines: Vec<(String, String)>) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../edge.p4");
-    let program = Program::load(path, &program::defines(layout)).unwrap();
+    let program = Program::load(path, &defines).unwrap();
     String::from_utf8(calumma_tna_driver::description(&program)).unwrap()
 }
 
@@ -105,4 +111,29 @@ fn a_program_that_lacks_what_the_daemon_names_does_not_fit() {
     let narrower = described[0].replace("\"width\":16", "\"width\":8");
     let narrow = problem(&narrower, &prime).unwrap();
     assert!(narrow.contains("does not fit in 8 bits"), "{narrow}");
+}
+
+/// Which carrier a program is for is seen from its tables.
+#[test]
+fn a_program_for_another_carrier_does_not_fit() {
+    let marks = vec![(marks::DEFINE.to_owned(), "1".to_owned())];
+    let [tos, ip_id] = [Vec::new(), marks].map(described_with);
+    let check = |description: &str, carrier| {
+        let info = Info::from_json(&[description.as_bytes()]).unwrap();
+        marks::check(&info, carrier).err().map(|mismatch| mismatch.to_string())
+    };
+    assert_eq!(check(&tos, CarrierKind::Tos), None);
+    assert_eq!(check(&ip_id, CarrierKind::IpId), None);
+    assert_eq!(problem(&ip_id, &Layout::default()), None);
+    let wanted = check(&tos, CarrierKind::IpId).unwrap();
+    assert!(wanted.contains("by \"tos\"") && wanted.contains("-D CARRIER_IP_ID=1"), "{wanted}");
+    let other = check(&ip_id, CarrierKind::Tos).unwrap();
+    assert!(other.contains("build it without CARRIER_IP_ID"), "{other}");
+    for (there, instead) in
+        [("of_next", "of_another"), ("above", "over"), ("signature.byte7", "signature.byte17")]
+    {
+        let renamed = ip_id.replace(there, instead);
+        let missing = check(&renamed, CarrierKind::IpId);
+        assert!(missing.is_some_and(|missing| missing.contains("there is none")), "{there}");
+    }
 }

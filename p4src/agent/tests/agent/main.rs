@@ -8,6 +8,7 @@ mod faults;
 mod forwarding;
 mod generated;
 mod hops;
+mod identification;
 mod operation;
 mod rig;
 mod sketchint;

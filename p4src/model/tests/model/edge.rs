@@ -11,6 +11,13 @@ fn the_edge_program_loads_with_both_arithmetics() {
     // Stateful ALUs: two for the classifier, five or four for each of six bucket arrays.
     assert_eq!(prime.registers().len(), 2 + 6 * 5);
     assert_eq!(wrapping.registers().len(), 2 + 6 * 4);
+    let marks = ("CARRIER_IP_ID".to_owned(), "1".to_owned());
+    for defines in [vec![marks.clone()], vec![marks, define[0].clone()]] {
+        let program = Program::load(path, &defines).unwrap_or_else(|error| panic!("{error}"));
+        let without = if defines.len() == 1 { &prime } else { &wrapping };
+        // One more: fresh identifications.
+        assert_eq!(program.registers().len(), without.registers().len() + 1);
+    }
 }
 
 #[test]

@@ -10,7 +10,9 @@ use std::path::Path;
 use calumma_chamelemon::{Attention, Layout, Partition, SampleRate};
 use calumma_sketch::{Arithmetic, FlowKey, HashFamily, HashKey};
 use calumma_switchd::chamelemon::{entries, program};
+use calumma_switchd::config::CarrierKind;
 use calumma_switchd::hashes;
+use calumma_switchd::marks::{self, Marks};
 use calumma_switchd::tables::{Match, TableEntry};
 use calumma_tna::{Entry, FieldMatch, Program, Switch};
 
@@ -24,20 +26,37 @@ pub(crate) struct Pair {
     pub(crate) family: HashFamily,
     pub(crate) attention: Attention,
     pub(crate) switch: Switch,
+    pub(crate) carrier: CarrierKind,
+    marks: Option<Marks>,
 }
 
 impl Pair {
     pub(crate) fn new(arithmetic: Arithmetic, attention: Attention) -> Pair {
+        Pair::with_marks(CarrierKind::Tos, arithmetic, attention)
+    }
+
+    /// A switch whose program was compiled for that carrier.
+    pub(crate) fn with_marks(
+        carrier: CarrierKind,
+        arithmetic: Arithmetic,
+        attention: Attention,
+    ) -> Pair {
         let layout = Layout { arithmetic, ..Layout::default() };
         attention.validate(&layout).unwrap();
         // Tests of other packages include this file, too.
         let mut folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
         let path =
             folders.find_map(|folder| folder.join("p4src/edge.p4").canonicalize().ok()).unwrap();
-        let program = Program::load(path, &program::defines(&layout)).unwrap();
-        let mut switch = Switch::new(&program);
+        let mut defines = program::defines(&layout);
         let hash_key = HashKey::from_bytes([7; 32]);
+        let marks = (carrier == CarrierKind::IpId).then(|| Marks::new(*hash_key.as_bytes()));
+        defines.extend(marks.iter().map(|_| (marks::DEFINE.to_owned(), "1".to_owned())));
+        let program = Program::load(path, &defines).unwrap_or_else(|error| panic!("{error}"));
+        let mut switch = Switch::new(&program);
         let family = HashFamily::new(&hash_key);
+        for entry in marks.iter().flat_map(Marks::secrets) {
+            add(&mut switch, &entry);
+        }
         for entry in hashes::secrets(&family) {
             add(&mut switch, &entry);
         }
@@ -48,19 +67,22 @@ impl Pair {
         switch.add_entry("Ingress.host_ports", &host).unwrap();
         let host = Entry::new("host").exact("egress_port", HOST).arg("dscp", 0b101u8);
         switch.add_entry("Egress.host_ports", &host).unwrap();
-        Pair { layout, hash_key, family, attention, switch }
+        Pair { layout, hash_key, family, attention, switch, carrier, marks }
     }
 
     /// Entries for the epoch, and its timestamp bit.
     pub(crate) fn begin(&mut self, epoch: u64) {
-        for entry in entries::epoch(&self.layout, &self.attention, epoch) {
+        let armed = self.marks.iter().flat_map(|marks| marks.armed(epoch));
+        let entries = entries::epoch(&self.layout, &self.attention, epoch);
+        for entry in armed.chain(entries) {
             let entry_there = modelled(&entry);
             if self.switch.add_entry(&entry.table, &entry_there).is_err() {
                 self.switch.modify_entry(&entry.table, &entry_there).unwrap();
             }
         }
-        let bit = u128::from(epoch & 1);
-        self.switch.set_default_action("timestamp", "set_timestamp", &[("value", bit)]).unwrap();
+        let stamp = marks::stamp(epoch, self.carrier).into_iter();
+        let args: Vec<_> = stamp.map(|(name, value)| (name, u128::from(value))).collect();
+        self.switch.set_default_action("timestamp", "set_timestamp", &args).unwrap();
     }
 
     /// The words of an encoder's group, in wire order.

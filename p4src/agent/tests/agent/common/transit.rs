@@ -78,6 +78,7 @@ impl Transit {
             stall_ns: 0,
             unrecorded: 0,
             foreign_packets: 0,
+            unmarked: None,
         };
         self.setup.side(&closed, &words.collect::<Vec<_>>())
     }

@@ -61,6 +61,11 @@ pub(crate) const KEY: [u8; 32] = [7; 32];
 
 /// The program's sources with the constants of a layout and tables of `ports` ports, compiled.
 pub(crate) fn program(layout: &Layout, ports: usize) -> Program {
+    program_with(layout, ports, &[])
+}
+
+/// The same with further macros.
+pub(crate) fn program_with(layout: &Layout, ports: usize, macros: &[&str]) -> Program {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let folder = Folder::new();
     copy(&sources.join("include"), &folder.0.join("include"));
@@ -70,7 +75,9 @@ pub(crate) fn program(layout: &Layout, ports: usize) -> Program {
     let sizes = folder.0.join("include/sizes.p4");
     let text = std::fs::read_to_string(&sizes).unwrap();
     std::fs::write(&sizes, text.replace("PORTS = 512", &format!("PORTS = {ports}"))).unwrap();
-    Program::load(folder.0.join("edge.p4"), &program::defines(layout)).unwrap()
+    let mut defines = program::defines(layout);
+    defines.extend(macros.iter().map(|name| ((*name).to_owned(), "1".to_owned())));
+    Program::load(folder.0.join("edge.p4"), &defines).unwrap()
 }
 
 /// A folder that goes with its value.
