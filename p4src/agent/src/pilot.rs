@@ -219,15 +219,8 @@ impl Pilot {
         {
             let stall_ns = if late_ns > self.clock.guards().flight_ns { late_ns } else { 0 };
             let plan = ready.plan.clone();
-            self.task(Task::Collect(Closed {
-                epoch: before,
-                side,
-                plan,
-                stall_ns,
-                unrecorded: 0,
-                foreign_packets: 0,
-                unmarked: None,
-            }));
+            let closed = Closed { stall_ns, ..Closed::in_time(before, side, plan) };
+            self.task(Task::Collect(closed));
         }
         Ok(())
     }

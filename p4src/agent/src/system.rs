@@ -187,6 +187,14 @@ pub struct Closed {
     pub unmarked: Option<u64>,
 }
 
+impl Closed {
+    /// One that was over in time, of which nothing is counted.
+    pub fn in_time(epoch: u64, side: SideKind, plan: Plan) -> Self {
+        let (stall_ns, unrecorded, foreign_packets, unmarked) = (0, 0, 0, None);
+        Self { epoch, side, plan, stall_ns, unrecorded, foreign_packets, unmarked }
+    }
+}
+
 /// The system whose program a driver or a compiler describes.
 pub fn of_program<'a>(systems: &[&'a dyn System], info: &Info) -> Option<&'a dyn System> {
     systems.iter().copied().find(|system| info.table(system.landmark()).is_ok())

@@ -514,17 +514,7 @@ impl Session {
         if epoch >= self.end {
             return Ok(None);
         }
-        let plan = plan.clone();
-        let closed = Closed {
-            epoch,
-            side,
-            plan,
-            stall_ns: 0,
-            unrecorded: 0,
-            foreign_packets: 0,
-            unmarked: None,
-        };
-        self.side(&closed).map(Some)
+        self.side(&Closed::in_time(epoch, side, plan.clone())).map(Some)
     }
 
     /// Empties the tables of an epoch; where a window ends with it, reads its last side and clears
@@ -553,16 +543,8 @@ impl Session {
         }
         let mut finished = None;
         if epoch < self.end {
-            let (epoch, side) = (first, side_at_take(self.role));
-            let closed = Closed {
-                epoch,
-                side,
-                plan,
-                stall_ns: 0,
-                unrecorded,
-                foreign_packets,
-                unmarked: None,
-            };
+            let closed = Closed::in_time(first, side_at_take(self.role), plan);
+            let closed = Closed { unrecorded, foreign_packets, ..closed };
             finished = Some(self.side(&closed)?);
         }
         self.clear(&self.setup.needs().sources, parity)?;

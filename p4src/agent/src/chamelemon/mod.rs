@@ -235,15 +235,8 @@ mod tests {
             .map(|source| vec![0; source.elements as usize * 5])
             .collect();
         for (unmarked, wanted) in [(None, None), (Some(0), Some(0)), (Some(17), Some(17))] {
-            let closed = Closed {
-                epoch: 1000,
-                side: SideKind::Egress,
-                plan: frames::encode_plan(&attention).into(),
-                stall_ns: 0,
-                unrecorded: 0,
-                foreign_packets: 0,
-                unmarked,
-            };
+            let plan = frames::encode_plan(&attention).into();
+            let closed = Closed { unmarked, ..Closed::in_time(1000, SideKind::Egress, plan) };
             let side = sketches.side(&closed, &words).unwrap();
             let read = frames::Message::read(Message::Side(Box::new(side)), Some(layout)).unwrap();
             let Some(frames::Message::Egress(read)) = read else { panic!("an egress side") };

@@ -71,15 +71,7 @@ impl Transit {
                 .flat_map(|at| lanes.iter().map(move |lane| lane[at]))
                 .collect::<Vec<u32>>()
         });
-        let closed = Closed {
-            epoch,
-            side: SideKind::Transit,
-            plan: Vec::new().into(),
-            stall_ns: 0,
-            unrecorded: 0,
-            foreign_packets: 0,
-            unmarked: None,
-        };
+        let closed = Closed::in_time(epoch, SideKind::Transit, Vec::new().into());
         self.setup.side(&closed, &words.collect::<Vec<_>>())
     }
 }
