@@ -1,5 +1,5 @@
-//! Peers that do not belong to a controller: thousands that connect and say nothing, and others
-//! that do what a hostile one would.
+//! Peers that do not belong to a controller: thousands that connect and send nothing, and others
+//! that attack it.
 //!
 //! They are threads of the measuring process, beside the edges of [`load`](crate::load), from
 //! addresses of the loopback network that no edge has.
@@ -21,7 +21,7 @@ use tokio::net::{TcpSocket, TcpStream};
 /// How many there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Crowd {
-    /// Connections that are opened once and say nothing.
+    /// Connections that are opened once and send nothing.
     pub idle: usize,
     /// Peers that connect again, a second after they were turned away, and send what keeps a
     /// listener busy or waiting.
@@ -54,7 +54,7 @@ impl Crowd {
         let listen: SocketAddr = listen.parse().context("where the controller listens")?;
         let (is_over, connects) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (said, gathered) = std::sync::mpsc::channel();
+        let (ready, gathered) = std::sync::mpsc::channel();
         let (over, counted) = (Arc::clone(&is_over), Arc::clone(&connects));
         let thread = std::thread::Builder::new().name("crowd".to_owned()).spawn(move || {
             runtime.block_on(async move {
@@ -63,7 +63,7 @@ impl Crowd {
                     match connect(at, listen).await {
                         Ok(stream) => idle.push(stream),
                         Err(error) => {
-                            let _ = said.send(Err(error));
+                            let _ = ready.send(Err(error));
                             return;
                         }
                     }
@@ -72,7 +72,7 @@ impl Crowd {
                 for at in 0..self.hostile {
                     tokio::spawn(hostile(at, listen, Arc::clone(&counted)));
                 }
-                let _ = said.send(Ok(()));
+                let _ = ready.send(Ok(()));
                 while !over.load(Ordering::Relaxed) {
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
@@ -97,7 +97,7 @@ impl Drop for Gathered {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // It has nothing to say that its end does not.
+            // Nothing is left to do where it has panicked.
             let _ = thread.join();
         }
     }
@@ -112,20 +112,20 @@ async fn connect(at: usize, listen: SocketAddr) -> Result<TcpStream> {
     socket.connect(listen).await.context("connecting one of the crowd")
 }
 
-/// A peer that is up to no good in one of five ways, again and again.
+/// A hostile peer of one of five kinds, again and again.
 async fn hostile(at: usize, listen: SocketAddr, connects: Arc<AtomicU64>) {
     let mut rng = StdRng::seed_from_u64(at as u64);
     loop {
         if let Ok(mut stream) = connect(at, listen).await {
             connects.fetch_add(1, Ordering::Relaxed);
-            // Being cut off is what it is there for.
-            let _ = annoy(at % 5, &mut stream, &mut rng).await;
+            // It ends when the controller cuts it off.
+            let _ = attack(at % 5, &mut stream, &mut rng).await;
         }
         tokio::time::sleep(PAUSE).await;
     }
 }
 
-async fn annoy(way: usize, stream: &mut TcpStream, rng: &mut StdRng) -> std::io::Result<()> {
+async fn attack(way: usize, stream: &mut TcpStream, rng: &mut StdRng) -> std::io::Result<()> {
     let hello = hello(&format!("stranger-{}", rng.random::<u32>()));
     match way {
         // A frame of the largest size, a byte a second.
