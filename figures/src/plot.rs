@@ -186,8 +186,8 @@ where
     Ok(())
 }
 
-/// Of more points than a chart has columns of pixels, those that can be told apart in it: of as many
-/// that follow one another as fall on a column, the first, the last, the lowest and the highest.
+/// Of more points than a chart has columns of pixels, those that can be distinguished in it: of as
+/// many that follow one another as fall on a column, the first, the last, the lowest and the highest.
 fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     let columns = CHART.0 as usize;
     if points.len() <= 4 * columns {

@@ -162,8 +162,8 @@ impl CarrierKind {
         match self {
             Self::Tos => {
                 "the mark is in the upper three bits of the DSCP: what hosts write there is lost, and \
-                 packets that no edge has marked can't be told from others. kind = \"ip-id\" has \
-                 neither, with edge.p4 compiled for it (docs/tofino.md)"
+                 packets that no edge has marked look like others. kind = \"ip-id\" has neither, with \
+                 edge.p4 compiled for it (docs/tofino.md)"
             }
             Self::IpId => {
                 "the mark is in the IPv4 identification, which leaves as 0 or, where the packet may be \

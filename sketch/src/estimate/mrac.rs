@@ -415,9 +415,9 @@ mod tests {
         // Half of the counters are hit nine times as often as the others; treated as even, they
         // would give 187 flows.
         let uneven = vec![expected(500.0, 1.8e-3, &flows), expected(500.0, 0.2e-3, &flows)];
-        let told = expect_and_maximise(&[uneven], None, None).flows;
-        assert!((told.iter().sum::<f64>() - 200.0).abs() < 3.0, "{told:?}");
-        assert!((told[1] - 150.0).abs() < 3.0 && (told[3] - 50.0).abs() < 3.0, "{told:?}");
+        let found = expect_and_maximise(&[uneven], None, None).flows;
+        assert!((found.iter().sum::<f64>() - 200.0).abs() < 3.0, "{found:?}");
+        assert!((found[1] - 150.0).abs() < 3.0 && (found[3] - 50.0).abs() < 3.0, "{found:?}");
     }
 
     #[test]

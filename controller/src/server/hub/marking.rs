@@ -92,7 +92,8 @@ fn differs(marking: &Marking, other: &Marking, others: &str) -> Option<String> {
     if theirs != carrier {
         return Some(format!(
             "its packets carry their mark by {carrier:?}, those of {others} by {theirs:?}: give all \
-             edges the same [carrier] and programs of one release; a Tofino knows \"tos\" and \"ip-id\" only"
+             edges the same [carrier] and programs of one release; a Tofino knows \"tos\" and \
+             \"ip-id\" only"
         ));
     }
     let theirs = &other.tunnels;
