@@ -42,9 +42,12 @@ pub struct Totals {
     /// TCP segments sent again; 0 for UDP.
     pub retransmits: u64,
     /// UDP datagrams the receiver missed, in the network or in its own full socket buffer; 0 for
-    /// TCP.
+    /// TCP. Releases before 3.12 miss those behind the last one that arrived.
     pub lost_datagrams: u64,
 }
+
+/// Bytes of a UDP datagram that iperf3 sends.
+const DATAGRAM: u64 = 1200;
 
 impl Iperf {
     fn name(&self) -> String {
@@ -74,7 +77,7 @@ impl Iperf {
         command.args(["--time", &self.seconds.to_string()]);
         command.args(["--bitrate", &format!("{}M", self.mbit)]);
         if self.protocol == Protocol::Udp {
-            command.args(["--udp", "--length", "1200"]);
+            command.args(["--udp", "--length", &DATAGRAM.to_string()]);
         }
         if self.reverse {
             command.arg("--reverse");
@@ -115,7 +118,13 @@ impl Totals {
         // Releases before 3.12 sum UDP in "sum" alone.
         let sent = end.sum_sent.or(end.sum).context("no sum of what was sent")?;
         let received = end.sum_received.or(end.sum).context("no sum of what was received")?;
-        let lost = end.sum.unwrap_or(received).lost_packets;
+        // The receiver sees the gap that lost datagrams leave only when another one follows:
+        // `lost_packets` is without those at the end, the difference of bytes is not.
+        let lost = match (end.sum, end.sum_received) {
+            (Some(_), Some(_)) => sent.bytes.saturating_sub(received.bytes) / DATAGRAM,
+            (Some(sum), None) => sum.lost_packets,
+            (None, _) => 0,
+        };
         Ok(Self {
             sent_bytes: sent.bytes,
             received_bytes: received.bytes,
@@ -141,16 +150,16 @@ mod tests {
 
     #[test]
     fn udp_totals_are_read_from_old_and_new_releases() {
-        let sum = r#""sum": {"bytes": 2800, "packets": 2, "lost_packets": 1}"#;
+        let sum = r#""sum": {"bytes": 4800, "packets": 4, "lost_packets": 1}"#;
         let old = format!(r#"{{"end": {{{sum}}}}}"#);
         assert_eq!(Totals::parse(&old).unwrap().lost_datagrams, 1);
         let new = format!(
-            r#"{{"end": {{{sum}, "sum_sent": {{"bytes": 2800, "lost_packets": 0}},
-                "sum_received": {{"bytes": 1400, "lost_packets": 1}}}}}}"#
+            r#"{{"end": {{{sum}, "sum_sent": {{"bytes": 4800, "lost_packets": 0}},
+                "sum_received": {{"bytes": 2400, "lost_packets": 1}}}}}}"#
         );
         let expected =
-            Totals { sent_bytes: 2800, received_bytes: 1400, retransmits: 0, lost_datagrams: 1 };
-        assert_eq!(Totals::parse(&new).unwrap(), expected);
+            Totals { sent_bytes: 4800, received_bytes: 2400, retransmits: 0, lost_datagrams: 2 };
+        assert_eq!(Totals::parse(&new).unwrap(), expected, "the last of four is lost as well");
     }
 
     #[test]
