@@ -6,6 +6,7 @@ pub mod baseline;
 mod calumma;
 pub mod capture;
 pub mod circulate;
+pub mod collected;
 pub mod coverage;
 pub mod demo;
 pub mod disks;

@@ -10,6 +10,7 @@
 
 pub mod header;
 pub mod push;
+pub mod report;
 pub mod strip;
 #[cfg(test)]
 pub(crate) mod tests;

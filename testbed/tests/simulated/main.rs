@@ -11,6 +11,7 @@ mod p4_edge;
 mod p4_identification;
 mod probes;
 mod replay;
+mod reports;
 mod rotation;
 mod scenarios;
 mod simulation;
