@@ -1,10 +1,13 @@
 //! Connections that nothing is owed to yet, within a bound in all and by address.
 //!
-//! Where there are too many, the oldest of the address with the most gives way to the new one. So
-//! who opens thousands displaces nobody but himself, and who has something to say at once is let
-//! in even from the same address. Those that are at work stay; where all are, the new one is
+//! Where there are too many, the oldest of the address with the most gives way to the new one, and
+//! where several have as many, the oldest of theirs. So who opens thousands displaces nobody but
+//! himself, and who has something to say at once is let in even from the same address. Addresses
+//! that are [known](Guests::know) give way last: a crowd from more addresses than there are places
+//! displaces no one who comes back. Those that are at work stay; where all are, the new one is
 //! refused.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,12 +35,14 @@ pub struct Guests {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Number of the next one.
+    /// Number of the next one, or of the next address that becomes known.
     next: u64,
     /// How many there are.
     total: usize,
     /// By address, oldest first.
     of: HashMap<Source, BTreeMap<u64, Entry>>,
+    /// Addresses that give way last, and the number each got when it became known.
+    known: HashMap<Source, u64>,
 }
 
 #[derive(Debug)]
@@ -67,13 +72,23 @@ impl Source {
 }
 
 impl State {
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
     fn of(&self, source: Source) -> usize {
         self.of.get(&source).map_or(0, BTreeMap::len)
     }
 
-    /// The address with the most connections.
+    /// The address with the most connections, or the oldest of as many; a known one only where
+    /// all are.
     fn fullest(&self) -> Option<Source> {
-        self.of.iter().max_by_key(|(_, entries)| entries.len()).map(|(source, _)| *source)
+        let rank = |(source, entries): &(&Source, &BTreeMap<u64, Entry>)| {
+            let oldest = entries.keys().next().copied();
+            (!self.known.contains_key(source), entries.len(), Reverse(oldest))
+        };
+        self.of.iter().max_by_key(rank).map(|(source, _)| *source)
     }
 
     /// Has the oldest of an address leave that is not at work; false where all are.
@@ -119,13 +134,27 @@ impl Guests {
             }
             self.displaced.fetch_add(1, Ordering::Relaxed);
         }
-        let number = state.next;
-        state.next += 1;
+        let number = state.number();
         state.total += 1;
         let (stays, displaced) = oneshot::channel();
         let entry = Entry { is_at_work: false, _stays: stays };
         state.of.entry(source).or_default().insert(number, entry);
         Some(Guest { key: Key { guests: self.clone(), source, number }, displaced })
+    }
+
+    /// From now on connections from this address give way after those from others. As many
+    /// addresses are known as there may be connections; the one that was made known longest ago is
+    /// forgotten first.
+    pub fn know(&self, address: IpAddr) {
+        let mut state = self.lock();
+        let number = state.number();
+        state.known.insert(Source::of(address), number);
+        if state.known.len() > self.bounds.most {
+            let first = state.known.iter().min_by_key(|(_, number)| **number);
+            if let Some(source) = first.map(|(source, _)| *source) {
+                state.known.remove(&source);
+            }
+        }
     }
 
     /// How many there are.
@@ -249,6 +278,36 @@ mod tests {
         let _new = guests.enter(address("10.0.0.99")).unwrap();
         assert!(is_displaced(&mut pair[0]) && !is_displaced(&mut pair[1]));
         assert_eq!((guests.present(), rest.len()), (8, 6));
+    }
+
+    /// One connection from each of so many addresses that are not known.
+    fn crowd(guests: &Arc<Guests>, size: u8) -> Vec<Guest> {
+        (0..size).map(|n| guests.enter(IpAddr::from([10, 0, 1, n])).unwrap()).collect()
+    }
+
+    #[test]
+    fn of_addresses_with_as_many_the_oldest_gives_way_and_known_ones_last() {
+        let (guests, known) = (guests(), address("10.0.0.1"));
+        guests.know(known);
+        let mut back = guests.enter(known).unwrap();
+        let mut crowd = crowd(&guests, 250);
+        assert!(!is_displaced(&mut back));
+        assert!(crowd[..243].iter_mut().all(is_displaced), "in the order in which they came");
+        assert!(!crowd[243..].iter_mut().any(is_displaced));
+
+        let _more: Vec<Guest> = (0..4).map(|_| guests.enter(known).unwrap()).collect();
+        assert!(is_displaced(&mut back), "a known address has no more than others");
+    }
+
+    #[test]
+    fn as_many_addresses_are_known_as_there_may_be_connections() {
+        let guests = guests();
+        let known: Vec<IpAddr> = (0..9).map(|n| IpAddr::from([10, 0, 0, n])).collect();
+        known.iter().for_each(|&address| guests.know(address));
+        let mut forgotten = guests.enter(known[0]).unwrap();
+        let mut last = guests.enter(known[8]).unwrap();
+        let _crowd = crowd(&guests, 8);
+        assert!(is_displaced(&mut forgotten) && !is_displaced(&mut last));
     }
 
     #[test]

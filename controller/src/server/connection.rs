@@ -107,6 +107,7 @@ async fn serve(
     // A node that was let in takes no stranger's place.
     drop(guest);
     if let Some(admitted) = admitted {
+        hub.strangers().know(address.ip());
         // Larger than a stranger's whole task, and not to be part of it.
         Box::pin(serve_node(admitted, address, hub)).await;
     }

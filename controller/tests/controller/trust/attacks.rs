@@ -1,6 +1,7 @@
 //! Strangers, and edges that play others: none of them learns the hash key, and none keeps out who
 //! belongs.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use calumma_controller::config::Config;
@@ -10,6 +11,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::version::{TLS12, TLS13};
 use rustls::{RootCertStore, SupportedProtocolVersion};
+use tokio::net::TcpSocket;
 
 use super::*;
 use crate::stories::{connect_from, reports_go_on, resident_bytes};
@@ -227,6 +229,38 @@ fn thousands_in_the_middle_of_a_handshake_keep_no_edge_out() {
     let grown = resident_bytes().saturating_sub(before);
     assert!(grown < 32 << 20, "{} MiB", grown >> 20);
     drop(idle);
+}
+
+/// From more addresses than there are places: each has one connection, so that none has the most.
+#[test]
+fn a_crowd_from_many_addresses_keeps_no_edge_out_that_was_in_before() {
+    const PEERS: usize = 8;
+    let secured = Secured::start(&["e1", "e9"], "grace_ms = 1000");
+    let mut e9 = secured.join("e9");
+    drop(secured.join("e1"));
+    let (to, connects) = (secured.listen(), Arc::new(AtomicU32::new(0)));
+    for peer in 0..PEERS {
+        let connects = Arc::clone(&connects);
+        // It ends with the controller's threads.
+        secured.controller.runtime.spawn(async move {
+            let mut open = VecDeque::new();
+            for at in (1..=250_u8).cycle().skip(peer * 31).step_by(PEERS) {
+                let socket = TcpSocket::new_v4().unwrap();
+                socket.set_reuseaddr(true).unwrap();
+                socket.bind(([127, 0, 3, at], 0).into()).unwrap();
+                open.extend(socket.connect(to).await);
+                connects.fetch_add(1, Ordering::Relaxed);
+                open.drain(..open.len().saturating_sub(30));
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+    for _ in 0..10 {
+        secured.controller.wait_until_gone("e1");
+        drop(secured.join("e1"));
+    }
+    reports_go_on(&secured.controller, &mut e9, 1, Duration::from_secs(10));
+    assert!(connects.load(Ordering::Relaxed) > 1000, "{connects:?}");
 }
 
 /// By its own certificate: TLS makes no frame cheaper to send than to refuse.
