@@ -5,6 +5,7 @@ mod balance;
 pub mod baseline;
 mod calumma;
 pub mod capture;
+pub mod carrier;
 pub mod circulate;
 pub mod collected;
 pub mod coverage;

@@ -19,6 +19,7 @@ use calumma_epoch::{EpochClock, Guards};
 use calumma_sketch::{HashKey, Level};
 use clap::ValueEnum;
 
+use crate::carrier::Carrier;
 use crate::simulate::{
     ControlQuality, Detail, EpochTruth, Judgement, Kept, Outcome, Setup, Simulation, SwitchClock,
     Systems, Treatment,
@@ -62,11 +63,13 @@ pub enum Trouble {
     Control,
     /// The controller keeps an archive on a disk that fails and loses power, and is killed.
     Disk,
+    /// Packets carry their marks in the identification, and not in the ToS byte.
+    IpId,
 }
 
 impl Trouble {
     /// All there are.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Loss,
         Self::Jitter,
         Self::Copies,
@@ -80,6 +83,7 @@ impl Trouble {
         Self::BothEnds,
         Self::Control,
         Self::Disk,
+        Self::IpId,
     ];
 
     /// Those that no report may be wrong about, in whatever company.
@@ -114,6 +118,7 @@ pub struct Tiny {
     translates: [f64; 2],
     traffic: Vec<Traffic>,
     detail: Detail,
+    carrier: Carrier,
     attention: Attention,
     /// Epochs that are judged.
     pub epochs: u64,
@@ -283,8 +288,9 @@ impl Tiny {
             traffic.push(Traffic { flows: 2, chosen, victims, loss, sizes, ..ordinary });
         }
         let spread = draw.of(23).share();
-        let detail =
-            if draw.of(24).share() < 0.5 { Detail::Runs } else { Detail::Packets { spread } };
+        let carrier = if is(Trouble::IpId) { Carrier::IpId } else { Carrier::Tos };
+        let has_runs = carrier == Carrier::Tos && draw.of(24).share() < 0.5;
+        let detail = if has_runs { Detail::Runs } else { Detail::Packets { spread } };
         let layout = layout();
         let ill = Attention {
             t_h: 4,
@@ -299,6 +305,7 @@ impl Tiny {
             translates,
             traffic,
             detail,
+            carrier,
             attention: if is_healthy { Attention::healthy(&layout, 24) } else { ill },
             epochs: 6 + draw.of(26).below(5),
             clock_ns: if is(Trouble::Clocks) { (draw.of(27).share() - 0.5) * 80e6 } else { 0.0 },
@@ -336,6 +343,7 @@ impl Tiny {
             detail: self.detail,
             switches: Vec::new(),
             probes: false,
+            carrier: self.carrier,
             seed: self.seed,
             systems: Systems::default(),
         };

@@ -58,11 +58,10 @@ use self::transit::Transit;
 use self::usage::Usages;
 use self::witness::Witness;
 use crate::calumma::{Controller, LOOPBACK, Place, Reports};
+use crate::carrier::Carrier;
 use crate::fabric::wiring::Wiring;
 use crate::fabric::{Namespace, Run, faults, interrupt};
-use crate::scenario::{
-    EdgeForwarding, LiveCarrier, Network, Program, Scenario, SystemSummary, Usage,
-};
+use crate::scenario::{EdgeForwarding, Network, Program, Scenario, SystemSummary, Usage};
 use crate::simulate::{Entered, Outcome};
 use crate::system::{self, SYSTEMS, System, Systems};
 use crate::topology::{LinkQuality, Routes, Topology};
@@ -117,7 +116,7 @@ pub struct Live {
     sections: toml::Table,
     starts: u32,
     clock: EpochClock,
-    carrier: LiveCarrier,
+    carrier: Carrier,
     /// More of each edge's configuration.
     of_edges: String,
     forwarding: EdgeForwarding,
@@ -194,7 +193,7 @@ impl Live {
         let modelled = (0..topology.switches()).any(|at| topology.is_tofino(at));
         let plain = topology.transits().next().is_none() && !modelled;
         ensure!(
-            plain || scenario.carrier == LiveCarrier::Tos,
+            plain || scenario.carrier == Carrier::Tos,
             "carrier: a live fabric with transits or Tofinos has marks in the ToS byte"
         );
         let run = Run::begin()?;

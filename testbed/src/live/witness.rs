@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, anyhow, bail};
-use calumma_chamelemon::{Hierarchy, Run};
+use calumma_chamelemon::Run;
 use calumma_edge::parse::{Parsed, parse};
 use calumma_epoch::EpochClock;
 use calumma_interface::{Interface, Plug};
@@ -22,10 +22,10 @@ use super::mutants::{NOBODY, ROUTER, flow_of};
 use super::nflog::{Log, Logged};
 use super::unix_ns;
 use super::wires::Wires;
+use crate::carrier::Carrier;
 use crate::fabric::faults::{DOUBLED, LOG_GROUP, LOST};
 use crate::fabric::wires::{CAME, ENTERED};
 use crate::fabric::wiring::Wiring;
-use crate::scenario::LiveCarrier;
 use crate::simulate::{EpochTruth, FlowTruth};
 use crate::topology::Segment;
 
@@ -63,7 +63,7 @@ impl Witness {
     pub(super) fn start(
         wiring: &Wiring,
         clock: EpochClock,
-        carrier: LiveCarrier,
+        carrier: Carrier,
         mutants: bool,
     ) -> Result<Self> {
         let open = |router: usize| {
@@ -157,13 +157,13 @@ impl RouterLog {
         &mut self,
         seen: &mut Seen,
         buffer: &mut [u8],
-        (clock, carrier): (EpochClock, LiveCarrier),
+        (clock, carrier): (EpochClock, Carrier),
     ) -> Result<()> {
         let place = Segment::inside(self.router);
         while let Some(bytes) = self.mutants.as_mut().and_then(|of| of.receive(buffer)) {
             let flow = flow_of(bytes).filter(|_| bytes.starts_with(&NOBODY));
             let Some((key, ip_offset)) = flow else { continue };
-            let Some(mark) = Marked::of(&bytes[ip_offset..], carrier) else { continue };
+            let Some(mark) = carrier.read(&bytes[ip_offset..]) else { continue };
             // Taken behind the packet, whose epoch may have begun since the last one came.
             let epoch = mark.epoch_by(clock.epoch_at(unix_ns()?));
             let flow = seen.epochs.entry(epoch).or_default().entry(key);
@@ -178,7 +178,7 @@ impl RouterLog {
 
 fn follow(
     logs: &mut [RouterLog],
-    epochs: (EpochClock, LiveCarrier),
+    epochs: (EpochClock, Carrier),
     seen: &Mutex<Seen>,
     read_until_ns: &AtomicU64,
     stop: &AtomicBool,
@@ -213,50 +213,16 @@ fn follow(
     Ok(())
 }
 
-/// What a packet says of itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Marked {
-    /// The lowest bits of the epoch that it entered in, and a mask of as many.
-    epoch: u64,
-    mask: u64,
-    hierarchy: Hierarchy,
-}
-
-impl Marked {
-    /// The mark of a packet from the IP header on, as it is in the contract. Signatures are not
-    /// looked at: nothing but an edge has marked what a router logs.
-    fn of(packet: &[u8], carrier: LiveCarrier) -> Option<Self> {
-        let byte = |at: usize| packet.get(at).copied().map(u64::from);
-        let is_v4 = byte(0)? >> 4 == 4;
-        let (epoch, mask, hierarchy) = match (carrier, is_v4) {
-            (LiveCarrier::Tos, true) => (byte(1)? >> 7, 1, byte(1)? >> 5),
-            (LiveCarrier::Tos, false) => (byte(0)? >> 3 & 1, 1, byte(0)? >> 1),
-            (LiveCarrier::IpId, true) => (byte(4)? >> 5, 7, byte(4)? >> 3),
-            (LiveCarrier::IpId, false) => {
-                let fields = byte(1)? << 4 & 0xF0 | byte(2)? >> 4;
-                (fields >> 5, 7, fields >> 3)
-            }
-        };
-        Some(Self { epoch, mask, hierarchy: Hierarchy::from_bits(hierarchy as u8) })
-    }
-
-    /// The latest epoch up to `now` that it can have entered in.
-    fn epoch_by(self, now: u64) -> u64 {
-        now.saturating_sub(now.wrapping_sub(self.epoch) & self.mask)
-    }
-}
-
 /// Notes a packet for the epoch that it entered in: the latest that its mark fits, since it was
 /// logged within an epoch's time.
 fn note(
     seen: &mut Seen,
     logged: &Logged,
     place: Segment,
-    (clock, carrier): (EpochClock, LiveCarrier),
+    (clock, carrier): (EpochClock, Carrier),
     now_ns: u64,
 ) -> Result<()> {
-    let (Some(key), Some(mark)) = (key_of(&logged.packet), Marked::of(&logged.packet, carrier))
-    else {
+    let (Some(key), Some(mark)) = (key_of(&logged.packet), carrier.read(&logged.packet)) else {
         bail!("a logged packet that no edge can have measured: {:?}", logged.packet);
     };
     let epoch = mark.epoch_by(clock.epoch_at(logged.time_ns.unwrap_or(now_ns)));
@@ -286,11 +252,11 @@ fn note_on_wire(
     seen: &mut Seen,
     logged: &Logged,
     (router, is_edge): (usize, bool),
-    (clock, carrier): (EpochClock, LiveCarrier),
+    (clock, carrier): (EpochClock, Carrier),
     now_ns: u64,
 ) -> Result<()> {
     let Some(key) = key_of(&logged.packet) else { return Ok(()) };
-    let mark = Marked::of(&logged.packet, carrier).context("a packet that is cut")?;
+    let mark = carrier.read(&logged.packet).context("a packet that is cut")?;
     let epoch = mark.epoch_by(clock.epoch_at(logged.time_ns.unwrap_or(now_ns)));
     let entered = logged.prefix == ENTERED;
     seen.wires.note(key, (&logged.packet, is_edge), epoch, (router, entered));
@@ -326,10 +292,9 @@ fn key_of(packet: &[u8]) -> Option<WideKey> {
 mod tests {
     use super::*;
     use crate::workload::{frame, host_address, host_address6};
-    use calumma_edge::carrier::{Carry, IpId, Mark, Numbers, PlainTos, Signer};
-    use calumma_edge::packet::{Frame, Packet};
+    use calumma_chamelemon::Hierarchy;
+    use calumma_edge::carrier::{Mark, PlainTos};
     use calumma_epoch::Guards;
-    use calumma_wire::Secret;
 
     #[test]
     fn a_packet_is_noted_for_the_epoch_it_entered_in_and_by_its_hierarchy() {
@@ -348,7 +313,7 @@ mod tests {
             PlainTos::default().write(&mut bytes, 14, Mark::plain(bit, hierarchy));
             let (prefix, packet) = (prefix.to_owned(), bytes[14..].to_vec());
             let logged = Logged { prefix, time_ns: Some(time_ns), came_in_by: None, packet };
-            note(&mut seen, &logged, Segment::link(0, 2), (clock, LiveCarrier::Tos), 0)
+            note(&mut seen, &logged, Segment::link(0, 2), (clock, Carrier::Tos), 0)
         };
         let begin = clock.start_of(1000);
         log(LOST, 0, Hierarchy::HhCandidate, begin + 49_000_000).unwrap();
@@ -364,22 +329,5 @@ mod tests {
         assert_eq!(second.copies, [(Segment::link(0, 2), 1)]);
         assert_eq!((seen.lost[&key], seen.doubled), (3, 1));
         assert_eq!((second.doubled, second.doubled_heavy), (1, 1));
-    }
-
-    #[test]
-    fn marks_of_either_carrier_say_epoch_and_hierarchy() {
-        let key = WideKey::v4(host_address(0, 0), host_address(1, 0), 4000, 53, 17);
-        let key6 = WideKey::v6(host_address6(0, 0), host_address6(1, 0), 4000, 53, 6);
-        let (signer, numbers) = (Signer::new(Secret::new([5; 32]), 1003), Numbers::new());
-        let ip_id = IpId { signer: Some(&signer), numbers: &numbers, claims: 0 };
-        for (key, epoch) in [key, key6].into_iter().flat_map(|key| [(key, 998), (key, 1003)]) {
-            for bits in 0..4 {
-                let mark = Mark::of_epoch(epoch, Hierarchy::from_bits(bits));
-                let mut packet = Frame::new(frame(&key, 60).to_vec());
-                ip_id.write(&mut packet, 14, mark);
-                let read = Marked::of(&packet.bytes()[14..], LiveCarrier::IpId).unwrap();
-                assert_eq!((read.epoch_by(1003), read.hierarchy), (epoch, mark.hierarchy));
-            }
-        }
     }
 }

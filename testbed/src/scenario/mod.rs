@@ -34,6 +34,7 @@ pub use self::summary::{EpochSummary, SystemSummary};
 pub use self::usage::{Held, Usage};
 
 use crate::calumma::{CLOCK_GUARD_US, FLIGHT_GUARD_US};
+use crate::carrier::Carrier;
 use crate::simulate::{Detail, Setup, SwitchQuality, Systems};
 use crate::topology::{EdgeKind, LinkQuality, Topology};
 use crate::workload::Draw;
@@ -74,9 +75,9 @@ pub struct Scenario {
     /// With `detail = "packets"`, the share of an epoch over which a flow spreads its packets.
     #[serde(default)]
     pub spread: f64,
-    /// How packets carry their marks in a live fabric; in a simulation, in the ToS byte.
+    /// How packets carry their marks.
     #[serde(default)]
-    pub carrier: LiveCarrier,
+    pub carrier: Carrier,
     /// What edges of a live fabric do with packets.
     #[serde(default)]
     pub edges: EdgeForwarding,
@@ -150,27 +151,6 @@ fn papers_topology() -> String {
 
 fn short_grace() -> u64 {
     200
-}
-
-/// How packets of a live fabric carry their marks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LiveCarrier {
-    /// In the ToS byte or traffic class, without a signature.
-    #[default]
-    Tos,
-    /// In the identification or flow label.
-    IpId,
-}
-
-impl LiveCarrier {
-    /// The section of an edge's configuration that says so.
-    pub fn section(self) -> &'static str {
-        match self {
-            Self::Tos => "",
-            Self::IpId => "[carrier]\nkind = \"ip-id\"\n",
-        }
-    }
 }
 
 /// What edges of a live fabric do with packets.
@@ -416,6 +396,7 @@ impl Scenario {
             },
             switches: change::switches(&self.switches, &self.topology()?)?,
             probes: self.probes,
+            carrier: self.carrier,
             seed: self.seed,
             systems: Systems {
                 on: self.systems.clone(),

@@ -12,9 +12,7 @@ use calumma_sketchint_analysis::report::Found;
 use calumma_sketchint_analysis::suspects::Suspects;
 use serde_json::Value;
 
-use super::{
-    EdgeForwarding, EpochSummary, LiveCarrier, Network, Played, Scenario, SystemSummary, play_in,
-};
+use super::{EdgeForwarding, EpochSummary, Network, Played, Scenario, SystemSummary, play_in};
 use crate::simulate::{self, EpochTruth, Outcome, Simulation, SwitchClock, SwitchQuality};
 use crate::system::{SYSTEMS, Systems, name, on_tofinos};
 use crate::topology::{Place, Point, Topology};
@@ -44,10 +42,8 @@ pub fn play_with(
     watch: impl FnMut(&Outcome, &EpochSummary) -> Result<()>,
 ) -> Result<Played> {
     ensure!(
-        scenario.carrier == LiveCarrier::Tos
-            && scenario.edges == EdgeForwarding::Pairs
-            && scenario.mutants == 0,
-        "carrier, edges, mutants: in live fabrics only"
+        scenario.edges == EdgeForwarding::Pairs && scenario.mutants == 0,
+        "edges, mutants: in live fabrics only"
     );
     let topology = scenario.topology()?;
     let clocks = SwitchClock::draw(

@@ -43,6 +43,8 @@ use calumma_controller::report::EpochReport;
 use calumma_epoch::EpochClock;
 use calumma_sketch::HashKey;
 
+use crate::carrier::Carrier;
+use crate::topology::Topology;
 use crate::workload::Traffic;
 
 pub use self::archived::Kept;
@@ -82,6 +84,8 @@ pub struct Setup {
     pub switches: Vec<SwitchQuality>,
     /// Whether edges probe the paths between them.
     pub probes: bool,
+    /// How packets carry their marks.
+    pub carrier: Carrier,
     /// Where flows, victims and delays are drawn from.
     pub seed: u64,
     /// The measurement systems.
@@ -89,6 +93,20 @@ pub struct Setup {
 }
 
 impl Setup {
+    /// Checks that the carrier can be simulated.
+    fn check_carrier(&self, topology: &Topology) -> Result<()> {
+        ensure!(
+            self.carrier == Carrier::Tos || matches!(self.detail, Detail::Packets { .. }),
+            "carrier = \"ip-id\": with detail = \"packets\" only, as runs have no identifications"
+        );
+        let modelled = (0..topology.switches()).any(|at| topology.is_tofino(at));
+        ensure!(
+            self.carrier == Carrier::Tos || !modelled,
+            "carrier = \"ip-id\": of software switches only"
+        );
+        Ok(())
+    }
+
     /// Checks that a kind of traffic can be simulated so.
     fn check_traffic(&self, kind: &Traffic) -> Result<()> {
         kind.check_keys(self.layout.keys)?;

@@ -116,6 +116,7 @@ impl Simulation {
         ensure!(clocks.len() == switches, "{switches} switches, but {} clocks", clocks.len());
         setup.layout.validate()?;
         setup.attention.validate(&setup.layout)?;
+        setup.check_carrier(&topology)?;
         link::check(&topology, &setup)?;
         let routes = Routes::new(&topology);
         let first_epoch = setup.clock.epoch_at(BEGIN_NS);
@@ -436,7 +437,7 @@ impl Simulation {
                 }
                 let last = sink.unwrap_or(load.egress());
                 let knows = self.nodes[last].takes_marks_of(&load.key);
-                let is_whole = !knows || load.is_whole(&packet);
+                let is_whole = !knows || load.is_whole(&packet, self.setup.carrier);
                 ensure!(is_whole, "a packet of {:?} leaves with other bytes", load.key);
             }
             None => edge.leave_run(&load.key, load.marked()),

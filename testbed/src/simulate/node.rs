@@ -10,7 +10,7 @@ use calumma_plane::worker::Path;
 use calumma_plane::{Counters, MarkedRun};
 use calumma_sketch::{KeyKind, WideKey};
 use calumma_switch_host::{Conversation, Identity, MOST_HELD, Pipe};
-use calumma_wire::{Marking, Role, SwitchKind};
+use calumma_wire::{Role, SwitchKind};
 
 use super::Setup;
 use super::clock::SwitchClock;
@@ -60,7 +60,8 @@ impl Node {
         let systems = &setup.systems;
         let switch = match kind {
             SwitchKind::Software => {
-                Switch::Software(Box::new(Software::new(systems.on_switches, role)))
+                let carrier = setup.carrier.of_switches();
+                Switch::Software(Box::new(Software::new(systems.on_switches, role, carrier)))
             }
             SwitchKind::Tofino => {
                 let system = p4::loaded(&systems.on_tofinos, role, &systems.on);
@@ -73,7 +74,7 @@ impl Node {
             role,
             kind,
             program: concat!("calumma-testbed ", env!("CARGO_PKG_VERSION")).to_owned(),
-            marking: Marking::default(),
+            marking: setup.carrier.marking(),
         };
         let conversation = Conversation::over(Pipe::new(), identity, MOST_HELD);
         let service = Service::default();

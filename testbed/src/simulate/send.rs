@@ -10,15 +10,19 @@ use calumma_plane::MarkedRun;
 use calumma_sketch::Key;
 
 use super::Detail;
-use super::network::{Bytes, Simulation, bytes};
+use super::network::{Bytes, IP_OFFSET, Simulation, bytes};
 use super::node::Node;
 use super::numbers::Numbers;
 use super::stay::{OnWay, Stay};
 use super::truth::{Account, FlowTruth, Stranger, Touched};
-use super::way::{Load, mark_of};
+use super::way::Load;
+use crate::carrier::Carrier;
 use crate::topology::{Point, Segment};
 use crate::workload::pcap::packets_of;
-use crate::workload::{frame, is_host, set_dscp};
+use crate::workload::{Draw, frame, identify, is_host, set_dscp};
+
+/// Protocol number of TCP, whose senders let no packet be fragmented.
+const TCP: u8 = 6;
 
 /// What a flow has sent.
 struct Sent {
@@ -112,6 +116,9 @@ impl Simulation {
             }
             let from = flow.edges[0];
             let mut packet = bytes(&flow.frame_of(number, 60));
+            if self.setup.carrier == Carrier::IpId {
+                identify(packet.bytes_mut(), 0, flow.key.protocol() == TCP);
+            }
             let before = packet.bytes().len();
             // What goes from host to host never comes from the fabric: it crosses the edge, or is
             // lost between its two sides.
@@ -132,8 +139,11 @@ impl Simulation {
                 let stayed = Stay { arrived_ns: now_ns, departed_ns };
                 met.pass(from, (before, packet.bytes().len()), (latency_ns, stayed));
             }
-            let Mark { bit, hierarchy, .. } = mark_of(&packet);
-            let run = MarkedRun { bit, run: Run::single(hierarchy) };
+            // Its header is whole.
+            let run = match self.setup.carrier.read(&packet.bytes()[IP_OFFSET..]) {
+                Some(mark) => MarkedRun { bit: mark.bit(), run: Run::single(mark.hierarchy) },
+                None => MarkedRun { bit: 0, run: Run::unencoded(1) },
+            };
             let measured_in = self.epoch_shown(from, now_ns);
             let account = *accounts.entry((at, measured_in)).or_insert_with(|| {
                 let truth = FlowTruth::new(flow.key, from).on_way(flow.way.clone(), number == 0);
@@ -188,9 +198,14 @@ impl Simulation {
                 self.nodes[edge].leave_run(&key, MarkedRun { bit, run });
             }
             Detail::Packets { .. } => {
-                for _ in 0..packets {
+                for number in 0..u64::from(packets) {
                     let mut packet = bytes(&frame(&key, 60));
                     set_dscp(packet.bytes_mut(), tos >> 2);
+                    if self.setup.carrier == Carrier::IpId {
+                        let drawn = Draw::new(self.setup.seed).of(u64::MAX - 3).of(now_ns);
+                        let drawn = drawn.of(at as u64).of(number).bits();
+                        identify(packet.bytes_mut(), drawn, false);
+                    }
                     self.nodes[edge].egress(&mut packet, now_ns);
                 }
             }

@@ -4,6 +4,7 @@
 use calumma_controller::report;
 use calumma_edge::control::paths::Order;
 use calumma_edge::control::systems::{Finished, Systems};
+use calumma_plane::carrier::Carrier;
 use calumma_plane::parse::PlainFlows;
 use calumma_plane::probe::{LcoreProbes, ProbeLine};
 use calumma_plane::system::{RouteWatch, System};
@@ -32,13 +33,14 @@ pub(super) struct Software {
 }
 
 impl Software {
-    pub(super) fn new(known: &'static [&'static dyn System], role: Role) -> Self {
+    /// A switch of this role that knows these systems, and marks packets by `carrier`.
+    pub(super) fn new(known: &'static [&'static dyn System], role: Role, carrier: Carrier) -> Self {
         let (systems, mailboxes) = Systems::new(known, role, 1);
         let routes = RouteWatch::default();
         let systems = systems.with_routes(routes.clone());
         let [mailbox] = mailboxes.try_into().expect("one mailbox for one lcore");
-        let mut worker =
-            Worker::new(Policy { strip: true, ..Policy::default() }, Measurement::new(mailbox));
+        let policy = Policy { carrier, strip: true, ..Policy::default() };
+        let mut worker = Worker::new(policy, Measurement::new(mailbox));
         let (probes, found) = LcoreProbes::new();
         worker.probes = probes;
         Self { worker, systems, routes, found, mtu: u16::MAX }

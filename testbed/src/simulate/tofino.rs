@@ -28,7 +28,6 @@ use self::entries::{add, modelled};
 use super::network::{Bytes, IP_OFFSET, bytes};
 use super::stay::{Stay, SwitchQuality};
 use super::systems::Systems;
-use super::way::mark_of;
 use crate::calumma::p4;
 use crate::workload::frame;
 
@@ -592,4 +591,10 @@ impl Session {
         }
         Ok(())
     }
+}
+
+/// The mark that a packet carries.
+fn mark_of(packet: &Bytes) -> Mark {
+    // Its header is whole.
+    PlainTos::default().read(packet.bytes(), IP_OFFSET).unwrap_or(Mark::from_bits(0))
 }

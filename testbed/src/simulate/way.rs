@@ -17,8 +17,9 @@ use super::node::Node;
 use super::numbers::Numbers;
 use super::stay::{OnWay, Stay};
 use super::truth::{Account, Touched, Treatment, Truths};
+use crate::carrier::Carrier;
 use crate::topology::{Link, LinkQuality, Topology, Way};
-use crate::workload::{Chance, Fate, Flow, frame, set_dscp, set_ttl, translate};
+use crate::workload::{Chance, Fate, Flow, frame, identify_as, set_dscp, set_ttl, translate};
 
 /// Packets of one flow that are under way together.
 #[derive(Clone, Debug)]
@@ -90,13 +91,16 @@ impl Load {
     }
 
     /// Whether a packet is as its host sent it, but for what links have changed that no edge puts
-    /// right.
-    pub(super) fn is_whole(&self, packet: &Bytes) -> bool {
+    /// right. What an identification or flow label is then means nothing to hosts.
+    pub(super) fn is_whole(&self, packet: &Bytes, carrier: Carrier) -> bool {
         let mut expected = frame(&self.key, 60);
         set_ttl(&mut expected, self.ttl);
         if let Some(dscp) = self.dscp {
             // An edge gives back the bits that carry the mark, and no others.
-            set_dscp(&mut expected, dscp & 0b111);
+            set_dscp(&mut expected, if carrier == Carrier::Tos { dscp & 0b111 } else { dscp });
+        }
+        if carrier == Carrier::IpId {
+            identify_as(&mut expected, packet.bytes());
         }
         // Ethernet's addresses say which host was meant before anything was translated.
         packet.bytes()[12..] == expected[12..]
@@ -498,10 +502,4 @@ impl Fabric {
             }
         }
     }
-}
-
-/// The mark that a packet carries.
-pub(super) fn mark_of(packet: &Bytes) -> Mark {
-    // Its header is whole.
-    PlainTos::default().read(packet.bytes(), IP_OFFSET).unwrap_or(Mark::from_bits(0))
 }

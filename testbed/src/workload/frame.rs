@@ -64,6 +64,31 @@ pub fn set_ttl(bytes: &mut [u8], ttl: u8) {
     sum_up(ip);
 }
 
+/// Gives a made-up packet an identification, the lower 16 bits of `number`, and says whether it may
+/// not be fragmented. One of IPv6 gets the lower 20 bits for its flow label.
+pub fn identify(bytes: &mut [u8], number: u64, dont_fragment: bool) {
+    let ip = &mut bytes[ETHERNET..];
+    if ip[0] >> 4 == 6 {
+        let [.., high, middle, low] = number.to_be_bytes();
+        ip[1] = ip[1] & 0xF0 | high & 0x0F;
+        ip[2..4].copy_from_slice(&[middle, low]);
+        return;
+    }
+    ip[4..6].copy_from_slice(&(number as u16).to_be_bytes());
+    ip[6..8].copy_from_slice(&[if dont_fragment { 0x40 } else { 0 }, 0]);
+    sum_up(ip);
+}
+
+/// The same with what another packet of the same IP version has.
+pub fn identify_as(bytes: &mut [u8], other: &[u8]) {
+    let of = &other[ETHERNET..];
+    if of[0] >> 4 == 6 {
+        identify(bytes, u32::from_be_bytes([0, of[1], of[2], of[3]]).into(), false);
+    } else {
+        identify(bytes, u16::from_be_bytes([of[4], of[5]]).into(), of[6] & 0x40 != 0);
+    }
+}
+
 /// Lets a made-up packet be of flow `key`, which is of the same IP version and protocol, as a
 /// router does that translates addresses. All that is neither address nor port stays as it is.
 pub fn translate(bytes: &mut [u8], key: &WideKey) {

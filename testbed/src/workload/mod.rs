@@ -22,7 +22,7 @@ pub use self::draw::Draw;
 pub use self::fate::{Chance, Fate};
 pub(crate) use self::flows::is_host;
 pub use self::flows::{Flow, FlowSet, host_address, host_address6};
-pub use self::frame::{Frame, frame, set_dscp, set_ttl, translate};
+pub use self::frame::{Frame, frame, identify, identify_as, set_dscp, set_ttl, translate};
 pub use self::sizes::Sizes;
 
 /// The smallest time to live that takes packets through any network.

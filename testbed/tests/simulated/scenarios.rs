@@ -1,8 +1,10 @@
 //! The scenarios that come with the testbed hold, each for a seed or two of its own. Those of the
 //! paper's figures and the thousand edges take longer: `calumma-testbed run` plays them.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use calumma_testbed::carrier::Carrier;
 use calumma_testbed::scenario::{Scenario, play};
 
 fn files() -> Vec<PathBuf> {
@@ -63,6 +65,7 @@ scenarios! {
     everything_at_once
     flash_crowd
     healthy_ill_healthy
+    identification
     key_rotation
     link_drops
     mixed
@@ -74,6 +77,36 @@ scenarios! {
     sparse
     strangers
     translation
+}
+
+/// Epochs of a stretch of which every loss is known.
+fn decoded(scenario: &Scenario, carrier: Carrier, epochs: &Range<u64>) -> usize {
+    let mut scenario = scenario.clone();
+    scenario.carrier = carrier;
+    let mut decoded = 0;
+    let played = play(&scenario, |outcome, summary| {
+        decoded += usize::from(epochs.contains(&outcome.report.epoch) && summary.decoded);
+        Ok(())
+    })
+    .unwrap();
+    let wrong: Vec<_> = played.contradictions().collect();
+    assert!(wrong.is_empty(), "{carrier:?}: {wrong:?}");
+    decoded
+}
+
+/// The same network, with marks in the ToS byte and in the identification.
+#[test]
+fn what_the_identification_carries_no_router_writes_over() {
+    let file = files().into_iter().find(|file| file.ends_with("identification.toml")).unwrap();
+    let scenario = Scenario::load(&file).unwrap();
+    // While all DSCPs become 0, and packets are late besides, ToS bytes say nothing for certain.
+    for (epochs, by_tos) in [(0..15, 15), (15..25, 0), (25..40, 0)] {
+        let [tos, ip_id] =
+            [Carrier::Tos, Carrier::IpId].map(|carrier| decoded(&scenario, carrier, &epochs));
+        println!("{epochs:?}: {tos} by ToS, {ip_id} by identification");
+        let all = epochs.count();
+        assert!(tos <= by_tos && ip_id + all / 10 >= all, "{tos} and {ip_id} of {all}");
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use calumma_controller::analyse::Tasks;
 use calumma_controller::report::{DecodeState, NetworkState};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_sketch::HashKey;
+use calumma_testbed::carrier::Carrier;
 use calumma_testbed::simulate::{Detail, Outcome, Setup, Simulation, SwitchClock, Systems};
 use calumma_testbed::topology::{LinkQuality, Topology};
 use calumma_testbed::workload::{Sizes, Traffic};
@@ -25,6 +26,7 @@ pub(crate) fn setup(detail: Detail, seed: u64) -> Setup {
         detail,
         switches: Vec::new(),
         probes: false,
+        carrier: Carrier::default(),
         seed,
         systems: Systems::default(),
     }

@@ -1,0 +1,115 @@
+//! Where the packets of a scenario carry their marks.
+
+use calumma_chamelemon::Hierarchy;
+use calumma_plane::carrier::Carrier as OfSwitch;
+use calumma_wire::Marking;
+use serde::Deserialize;
+
+/// How the packets of a scenario carry their marks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Carrier {
+    /// In the ToS byte or traffic class, without a signature.
+    #[default]
+    Tos,
+    /// In the identification or flow label.
+    IpId,
+}
+
+impl Carrier {
+    /// As switches' configuration has it.
+    fn kind(self) -> &'static str {
+        match self {
+            Self::Tos => "tos",
+            Self::IpId => "ip-id",
+        }
+    }
+
+    /// The section of an edge's configuration that says so.
+    pub fn section(self) -> &'static str {
+        match self {
+            Self::Tos => "",
+            Self::IpId => "[carrier]\nkind = \"ip-id\"\n",
+        }
+    }
+
+    /// What software switches go by.
+    pub(crate) fn of_switches(self) -> OfSwitch {
+        match self {
+            Self::Tos => OfSwitch::default(),
+            Self::IpId => OfSwitch::IpId,
+        }
+    }
+
+    /// What switches say of it in their hello.
+    pub(crate) fn marking(self) -> Marking {
+        Marking { carrier: self.kind().to_owned(), ..Marking::default() }
+    }
+
+    /// The mark of a packet from the IP header on, as it is in the contract; `None` where it is
+    /// cut. Signatures are not looked at: it is for packets that nothing but an edge has marked.
+    pub(crate) fn read(self, packet: &[u8]) -> Option<Marked> {
+        let byte = |at: usize| packet.get(at).copied().map(u64::from);
+        let is_v4 = byte(0)? >> 4 == 4;
+        let (epoch, mask, hierarchy) = match (self, is_v4) {
+            (Self::Tos, true) => (byte(1)? >> 7, 1, byte(1)? >> 5),
+            (Self::Tos, false) => (byte(0)? >> 3 & 1, 1, byte(0)? >> 1),
+            (Self::IpId, true) => (byte(4)? >> 5, 7, byte(4)? >> 3),
+            (Self::IpId, false) => {
+                let fields = byte(1)? << 4 & 0xF0 | byte(2)? >> 4;
+                (fields >> 5, 7, fields >> 3)
+            }
+        };
+        Some(Marked { epoch, mask, hierarchy: Hierarchy::from_bits(hierarchy as u8) })
+    }
+}
+
+/// What a packet says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Marked {
+    /// The lowest bits of the epoch that it entered in, and a mask of as many.
+    epoch: u64,
+    mask: u64,
+    /// The hierarchy that its ingress edge gave it.
+    pub(crate) hierarchy: Hierarchy,
+}
+
+impl Marked {
+    /// The latest epoch up to `now` that it can have entered in.
+    pub(crate) fn epoch_by(self, now: u64) -> u64 {
+        now.saturating_sub(now.wrapping_sub(self.epoch) & self.mask)
+    }
+
+    /// The timestamp bit.
+    pub(crate) fn bit(self) -> usize {
+        (self.epoch & 1) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::{frame, host_address, host_address6};
+    use calumma_edge::carrier::{Carry, IpId, Mark, Numbers, Signer};
+    use calumma_edge::packet::{Frame, Packet};
+    use calumma_sketch::WideKey;
+    use calumma_wire::Secret;
+
+    #[test]
+    fn marks_of_either_carrier_say_epoch_and_hierarchy() {
+        let key = WideKey::v4(host_address(0, 0), host_address(1, 0), 4000, 53, 17);
+        let key6 = WideKey::v6(host_address6(0, 0), host_address6(1, 0), 4000, 53, 6);
+        let (signer, numbers) = (Signer::new(Secret::new([5; 32]), 1003), Numbers::new());
+        let ip_id = IpId { signer: Some(&signer), numbers: &numbers, claims: 0 };
+        for (key, epoch) in [key, key6].into_iter().flat_map(|key| [(key, 998), (key, 1003)]) {
+            for bits in 0..4 {
+                let mark = Mark::of_epoch(epoch, Hierarchy::from_bits(bits));
+                let mut packet = Frame::new(frame(&key, 60).to_vec());
+                ip_id.write(&mut packet, 14, mark);
+                let read = Carrier::IpId.read(&packet.bytes()[14..]).unwrap();
+                assert_eq!((read.epoch_by(1003), read.hierarchy), (epoch, mark.hierarchy));
+                assert_eq!(read.bit(), mark.bit);
+            }
+        }
+    }
+}
