@@ -12,7 +12,7 @@ use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info};
 
-use crate::config::{Config, ShiftingMode};
+use crate::config::{Config, HashGenerators, ShiftingMode};
 use crate::keep::Keep;
 use crate::output::{JsonLines, LiveTable, Output, PlainLines};
 use crate::server;
@@ -237,6 +237,21 @@ fn announce(running: &server::Running) {
     let _ = out.flush();
 }
 
+/// By which carriers edges may mark packets, as far as the configuration says.
+fn marks(config: &Config) -> &'static str {
+    if config.systems.iter().any(|system| system == "sketchint") {
+        "as all edges' files say, but by \"ip-id\" or with a signature: sketchint's INT stacks are \
+         known by a bit of the ToS byte"
+    } else if config.hash_generators == HashGenerators::Public {
+        "as all edges' files say, but by \"ip-id\": switches of releases that hash by public \
+         generators don't know it"
+    } else {
+        "as all edges' files say; by \"ip-id\" where each says so, no link of the fabric makes \
+         fragments, and Tofinos have a program compiled for it: routers then set the DSCP as they \
+         like. By \"tos\", which all can, what the network writes there puts epochs in doubt"
+    }
+}
+
 fn check(config: &Config, arguments: &Arguments) -> anyhow::Result<()> {
     let clock = config.clock()?;
     let attention = config.planned_attention()?;
@@ -265,6 +280,7 @@ fn check(config: &Config, arguments: &Arguments) -> anyhow::Result<()> {
         }
     );
     println!("  systems      {}", config.systems.join(", "));
+    println!("  marks        {}", marks(config));
     println!(
         "  epochs       {} ms, reported by {} ms after their end at the latest",
         clock.length_ns() / 1_000_000,

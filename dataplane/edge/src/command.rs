@@ -146,7 +146,7 @@ fn run(arguments: &RunArguments, systems: &'static [&'static dyn System]) -> any
     let config = Config::load(path)?;
     if arguments.check {
         println!("{}: valid: a switch of {} ports", path.display(), config.ports.len());
-        println!("carrier: {}", config.carrier.costs());
+        config.on_carrier().iter().for_each(|line| println!("{line}"));
         return Ok(());
     }
     let totals = switch::run(&config, path, &arguments.eal, systems)?;

@@ -104,8 +104,7 @@ impl CarrierConfig {
                 "the mark is in the upper three bits of the DSCP: what hosts write there is lost, a \
                  network that sets them makes packets seem lost, packets that no edge has marked and \
                  those late by two epochs or more can't be told from others. kind = \"ip-id\" has \
-                 none of this; it needs edges of this release everywhere, and a Tofino's program \
-                 compiled for it"
+                 none of this"
             }
             Carrier::SignedTos(_) => {
                 "the mark is the whole DSCP: what hosts write there is lost, and packets late by two \

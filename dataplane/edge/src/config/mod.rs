@@ -4,6 +4,7 @@
 //! for the EAL arguments. Memory, thresholds, epochs and the hash key come from the controller.
 
 mod carrier;
+mod choice;
 mod mistakes;
 mod ports;
 mod reader;

@@ -128,6 +128,54 @@ fn a_carrier_says_what_it_costs() {
     }
 }
 
+/// The lines that `--check` says of the carrier.
+fn on_carrier(text: &str) -> Vec<String> {
+    Config::parse(text, "edge.toml").unwrap().on_carrier()
+}
+
+#[test]
+fn check_says_which_carrier_is_in_use_and_why_it_is_not_ip_id() {
+    let plain = on_carrier(PAIR);
+    assert!(plain[0].starts_with("carrier: tos: the mark is in the upper"), "{plain:?}");
+    assert!(plain[1].contains("Nothing in it stands against that"), "{plain:?}");
+    assert_eq!(plain.len(), 2);
+    let ip_id = on_carrier(&format!("{PAIR}\n[carrier]\nkind = 'ip-id'"));
+    assert!(ip_id[0].starts_with("carrier: ip-id: ") && ip_id.len() == 1, "{ip_id:?}");
+
+    let sink = PAIR.replacen("role = \"host\"", "role = \"host\"\nhost_sink = true", 1);
+    let lines = on_carrier(&sink);
+    assert!(lines.len() == 2 && lines[1].contains("not \"ip-id\": host_sink of port"), "{lines:?}");
+    let lines = on_carrier(&format!("{sink}\n[carrier]\nkind = 'ip-id'"));
+    assert!(
+        lines.len() == 2 && lines[1].contains("but against \"ip-id\" is host_sink"),
+        "{lines:?}"
+    );
+}
+
+/// Where hosts may send longer packets than the fabric takes, some become fragments.
+#[test]
+fn an_mtu_that_makes_fragments_stands_against_ip_id() {
+    let routed = |host: u16, fabric: u16| {
+        let interface = |port: &str, net: u8, mtu: u16| {
+            format!(
+                "[[forwarding.interface]]\nport = '{port}'\naddresses = ['10.0.{net}.1/24']\n\
+                 mtu = {mtu}\n"
+            )
+        };
+        let port = |name: &str, role: &str| format!("[[port]]\nname = '{name}'\nrole = '{role}'\n");
+        on_carrier(&format!(
+            "name = 'e1'\ncontroller = '127.0.0.1:7600'\n{}{}[forwarding]\nmode = 'routed'\n{}{}",
+            port("h", "host"),
+            port("f", "fabric"),
+            interface("h", 1, host),
+            interface("f", 2, fabric)
+        ))
+    };
+    let lines = routed(1500, 1400);
+    assert!(lines[1].contains("an MTU of 1400, where hosts have 1500"), "{lines:?}");
+    assert!(routed(1400, 1500)[1].contains("Nothing in it stands against"));
+}
+
 #[test]
 fn a_running_switch_follows_the_dscp_and_not_the_carrier() {
     let with = |section: &str| {

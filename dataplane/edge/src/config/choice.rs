@@ -1,0 +1,69 @@
+//! What the choice of a carrier means, for who checks the file.
+
+use calumma_switch_host::NodeRole;
+
+use super::{Config, Pmtu, Role};
+use crate::carrier::Carrier;
+use crate::forward::config::InterfaceConfig;
+
+impl Config {
+    /// Which carrier is in use and what it costs, and why it is not `ip-id` where it is another
+    /// one: a line each. What stands against `ip-id` in the file is said also where it is in use.
+    pub fn on_carrier(&self) -> Vec<String> {
+        let is_ip_id = self.carrier.carrier() == Carrier::IpId;
+        let mut lines =
+            vec![format!("carrier: {}: {}", self.carrier.words(), self.carrier.costs())];
+        let against = self.against_ip_id();
+        if !is_ip_id && against.is_empty() {
+            lines.push(
+                "carrier: not \"ip-id\", as the file does not say so. Nothing in it stands against \
+                 that; what other files and the network have is not known here. It is for networks \
+                 whose edges all change at once and are of this release, Tofinos with a program \
+                 compiled for it (calumma-switchd --check), where no link has a smaller MTU than \
+                 hosts, and where the controller runs no sketchint"
+                    .to_owned(),
+            );
+        }
+        let what = if is_ip_id { "but against \"ip-id\" is" } else { "not \"ip-id\":" };
+        lines.extend(against.into_iter().map(|why| format!("carrier: {what} {why}")));
+        lines
+    }
+
+    /// What the file has that does not go with `ip-id`.
+    fn against_ip_id(&self) -> Vec<String> {
+        const MARKER: &str =
+            "INT stacks are known by a bit of the ToS byte, which is the hosts' then";
+        let mut against = Vec::new();
+        if self.role == NodeRole::Host {
+            against.push(format!("role = \"host\", a sink of INT stacks: {MARKER}"));
+        }
+        if let Some(port) = self.ports.iter().find(|port| port.host_sink) {
+            against.push(format!("host_sink of port {}: {MARKER}", port.name));
+        }
+        if self.sketchint.pmtu == Pmtu::Advertise {
+            against.push(format!("sketchint.pmtu, which makes room for INT stacks: {MARKER}"));
+        }
+        if let [Some(hosts), Some(fabric)] = self.mtus()
+            && fabric < hosts
+        {
+            against.push(format!(
+                "an interface of the fabric with an MTU of {fabric}, where hosts have {hosts}: \
+                 packets that become fragments have one identification, and a host could put pieces \
+                 of two together"
+            ));
+        }
+        against
+    }
+
+    /// The largest MTU of interfaces to hosts and the smallest of those to the fabric, where
+    /// packets are routed.
+    fn mtus(&self) -> [Option<u16>; 2] {
+        let of = |role: Role| {
+            let is_there = move |of: &&InterfaceConfig| {
+                self.ports.iter().any(|port| port.name == of.port && port.role == role)
+            };
+            self.forwarding.interfaces.iter().filter(is_there).map(|of| of.mtu)
+        };
+        [of(Role::Host).max(), of(Role::Fabric).min()]
+    }
+}
