@@ -17,6 +17,7 @@ mod speed;
 mod tasks;
 mod tower_fermat;
 mod trials;
+mod windows;
 
 use std::path::PathBuf;
 
@@ -50,6 +51,7 @@ pub fn table() -> Vec<Figure<Setup>> {
             tasks::MIXED,
         ])
         .chain(coverage::FIGURES)
+        .chain(windows::FIGURES)
         .chain(selection::FIGURES)
         .chain([sketchint::FIGURE, speed::FIGURE, latency::FIGURE, latency::COLLECTION])
         .chain([in_band::FIGURE])

@@ -2,7 +2,8 @@
 //! many they could count: figures 3 to 5 of the paper on cooperative flow selection (CFS).
 //!
 //! Tables, grades, claims, residuals and their decoder are those that switches and controller use.
-//! A flow's packets pass the switches of its way; in every window all flows are new.
+//! A flow's packets pass the switches of its way; in every window all flows are new, unless a
+//! trial says otherwise.
 
 mod algorithm;
 mod full;
@@ -24,6 +25,7 @@ use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use serde::{Serialize, Serializer};
 
+use self::network::Way;
 use self::switches::{Packets, Switches, Truth};
 
 pub use self::algorithm::{Algorithm, Kind};
@@ -120,6 +122,14 @@ pub struct Trial {
     pub pins: u32,
     /// Windows, of which the last one counts.
     pub windows: u32,
+    /// Share of the flows of a window that are new; the others were there in the window before,
+    /// and went the same way.
+    pub churn: f64,
+    /// Whether flows are graded anew in each window.
+    pub reseed: bool,
+    /// Routers that take one off the time to live before a flow's first switch: of each flow any
+    /// number up to this.
+    pub routers_before: u8,
     /// What flows, their ways and the hash key are drawn from.
     pub seed: u64,
 }
@@ -138,6 +148,9 @@ impl Trial {
             sizes: Vec::new(),
             pins: 0,
             windows: algorithm.windows(),
+            churn: 1.0,
+            reseed: true,
+            routers_before: 0,
             seed,
         }
     }
@@ -145,6 +158,40 @@ impl Trial {
     fn packets(&self, flow: u32) -> u32 {
         let size = self.sizes.get(flow as usize % self.sizes.len().max(1));
         size.copied().unwrap_or(1).max(1)
+    }
+
+    /// By which a window's flows are graded.
+    fn grades_of(&self, window: u32) -> u32 {
+        if self.reseed { grade::window_seed(window.into()) } else { 0 }
+    }
+}
+
+/// What flows are drawn from, window by window.
+struct Drawing {
+    rng: StdRng,
+    churn: f64,
+    /// By number, flows of the window before that may go on: when each began, and its way. Empty
+    /// where all flows are new.
+    going: Vec<(u32, Way)>,
+}
+
+impl Drawing {
+    /// The flow of this number in a window: the window in which it began, and its way.
+    fn flow(&mut self, network: &Network, number: usize, window: u32) -> (u32, Way) {
+        if let Some((began, way)) = self.going.get(number)
+            && self.rng.random::<f64>() >= self.churn
+        {
+            return (*began, way.clone());
+        }
+        let way = network.way(&mut self.rng);
+        if self.churn < 1.0 {
+            let begun = (window, way.clone());
+            match self.going.get_mut(number) {
+                Some(before) => *before = begun,
+                None => self.going.push(begun),
+            }
+        }
+        (window, way)
     }
 }
 
@@ -212,12 +259,13 @@ impl Network {
         };
         let mut ways = HashMap::new();
         let windows = trial.windows.max(1);
+        let mut drawing = Drawing { rng, churn: trial.churn, going: Vec::new() };
         let mut counted = switches::Counted::default();
         let (mut bytes, mut looped) = (0, 0);
         for window in 0..windows {
             ways.clear();
             let truth =
-                self.window(trial, &family, window, &mut (&mut switches, &mut ways), &mut rng);
+                self.window(trial, &family, window, &mut (&mut switches, &mut ways), &mut drawing);
             let is_last = window + 1 == windows;
             if is_last {
                 bytes = switches.bytes() / self.switches();
@@ -278,15 +326,15 @@ impl Network {
         family: &HashFamily,
         window: u32,
         (switches, ways): &mut (&mut Switches<'_>, &mut HashMap<Vec<usize>, u64>),
-        rng: &mut StdRng,
+        drawing: &mut Drawing,
     ) -> Vec<Truth> {
-        let seed = grade::window_seed(window.into());
+        let seed = trial.grades_of(window);
         let mut truth = Vec::with_capacity(trial.flows as usize);
         let mut later = Vec::new();
         for flow in 0..trial.flows {
-            let way = self.way(rng);
+            let (began, way) = drawing.flow(self, flow as usize, window);
             let ends = (way.ends.0 << 16 | way.ends.1) as u32;
-            let key = FlowKey::from_words(flow, ends, window, 17);
+            let key = FlowKey::from_words(flow, ends, began, 17);
             let hashes = family.hash(&key);
             let word = grade::word(&hashes, seed);
             let (packets, length) = (u64::from(trial.packets(flow)), 64 + u64::from(flow) % 1400);

@@ -19,6 +19,7 @@ pub struct Network {
 }
 
 /// A flow's edges and the switches between them, in order.
+#[derive(Clone)]
 pub(super) struct Way {
     pub(super) ends: (usize, usize),
     pub(super) switches: Vec<usize>,

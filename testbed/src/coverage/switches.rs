@@ -249,7 +249,7 @@ impl<'a> Switches<'a> {
             class.sort_unstable();
             self.ranges.counts(&class, word)
         });
-        let (mut ttl, mut is_claimed) = (TTL, false);
+        let (mut ttl, mut is_claimed) = (TTL - self.routers_before(key), false);
         for &number in way {
             let hop = HopRule::default().number(ttl);
             let at = At { switch: number, hop, hops: way.len() as u8 };
@@ -280,6 +280,12 @@ impl<'a> Switches<'a> {
             ttl -= 1;
             is_claimed = ranked.is_claimed && algorithm.claims();
         }
+    }
+
+    /// Routers that a flow passes before its first switch, which follow from its number.
+    fn routers_before(&self, key: &FlowKey) -> u8 {
+        let mixed = key.src_word().wrapping_mul(0x9E37_79B9) >> 8;
+        (mixed % (u32::from(self.trial.routers_before) + 1)) as u8
     }
 
     /// Ends a window in which these flows took these ways, and begins the next one. `truth` is what

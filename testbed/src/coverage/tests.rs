@@ -166,3 +166,46 @@ fn the_smallest_entries_that_count_all_flows_are_found() {
     assert!(network.play(&Trial { entries: fewer, ..trial }).coverage < 1.0);
     assert!(full.entries.mean() >= 1_000, "{full:?}");
 }
+
+/// Flows of the fat-tree that go on from window to window, with half as many entries.
+fn going_on(windows: u32, reseed: bool, churn: f64) -> Vec<bool> {
+    let network = Network::load("fat-tree:8").unwrap();
+    let trial = Trial::new(Algorithm::Fold, 40_000, Entries::Even(256), 6);
+    let (outcome, counted) = network.play_flows(&Trial { windows, reseed, churn, ..trial });
+    checked(outcome);
+    counted
+}
+
+#[test]
+fn a_flow_missed_once_is_missed_for_ever_unless_windows_have_seeds() {
+    assert_eq!(going_on(1, false, 0.0), going_on(4, false, 0.0));
+    let (first, later) = (going_on(1, true, 0.0), going_on(4, true, 0.0));
+    let missed = first.iter().filter(|&&is_counted| !is_counted).count();
+    let late = first.iter().zip(&later).filter(|&(&first, &later)| later && !first).count();
+    assert!(missed > 10_000 && late > missed / 4, "{late} of {missed}");
+    assert_ne!(going_on(1, false, 0.3), going_on(4, false, 0.3), "some flows are others");
+}
+
+#[test]
+fn ranges_made_from_flows_that_are_gone_count_fewer() {
+    let network = Network::load("fat-tree:8").unwrap();
+    let covered = |churn| {
+        let trial = Trial::new(Algorithm::Csamp, 40_000, Entries::Even(500), 2);
+        checked(network.play(&Trial { churn, ..trial })).coverage
+    };
+    let [none, some, all] = [0.0, 0.3, 1.0].map(covered);
+    assert!(none > some + 0.005 && some > all + 0.01, "{none}, {some}, {all}");
+}
+
+#[test]
+fn routers_before_the_first_switch_cost_folding_flows_and_claims_few() {
+    let network = Network::load("fat-tree:8").unwrap();
+    let covered = |algorithm, routers_before| {
+        let trial = Trial::new(algorithm, 64_000, Entries::Even(1_000), 3);
+        checked(network.play(&Trial { routers_before, ..trial })).coverage
+    };
+    let fold = [0, 3].map(|routers| covered(Algorithm::Fold, routers));
+    let claim = [0, 3].map(|routers| covered(Algorithm::Claim, routers));
+    assert!(fold[0] > fold[1] + 0.02, "{fold:?}");
+    assert!(claim[1] > fold[1] + 0.05 && claim[1] > 0.97, "{fold:?}, {claim:?}");
+}

@@ -48,6 +48,15 @@ pub(crate) struct Coverage {
     /// Windows played, the last of which counts
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     windows: u32,
+    /// Share of a window's flows that are new, from 0 to 1
+    #[arg(long, default_value_t = 1.0)]
+    churn: f64,
+    /// Grade flows alike in all windows
+    #[arg(long)]
+    no_reseed: bool,
+    /// Routers before a flow's first switch that take one off the time to live: up to this many
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(..32))]
+    routers_before: u8,
     /// Repetitions with other flows, ways and hash functions
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
@@ -104,6 +113,9 @@ impl Coverage {
             residual_claimed: self.residual_claimed,
             sizes: self.sizes.map(packets).unwrap_or_default(),
             windows: self.windows,
+            churn: self.churn,
+            reseed: !self.no_reseed,
+            routers_before: self.routers_before,
             ..Trial::new(algorithm, self.flows, self.entries, seed)
         }
     }
