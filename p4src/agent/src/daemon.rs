@@ -177,7 +177,10 @@ fn way(config: &Config) -> anyhow::Result<Way> {
 fn deliver(conversation: &mut Conversation, system: SystemId, setup: &dyn Setup, part: Part) {
     match part {
         Part::Side { closed, words, totals } => match (setup.side(&closed, &words), totals) {
-            (Ok(side), Some(totals)) => drop(conversation.side_with_totals(side, totals)),
+            (Ok(mut side), Some(mut totals)) => {
+                totals.append(&mut side.counters);
+                conversation.side_with_totals(side, totals);
+            }
             (Ok(side), None) => drop(conversation.side(side)),
             (Err(problem), _) => error!(closed.epoch, "{problem}"),
         },

@@ -149,9 +149,12 @@ impl Gatherer {
         if let Some(&epoch) = self.clean.first() {
             let due_ns = self.clock.arm_time(epoch) - prepare_ns(&self.clock);
             if due_ns <= now_ns {
-                self.clean.remove(&epoch);
-                if epoch <= self.end.load(Ordering::Relaxed) {
-                    self.prepare(epoch)?;
+                let next = epoch + self.window - epoch % self.window;
+                let last = if self.setup.is_ahead() { next } else { epoch + 1 };
+                for epoch in epoch..last {
+                    if self.clean.remove(&epoch) && epoch <= self.end.load(Ordering::Relaxed) {
+                        self.prepare(epoch)?;
+                    }
                 }
                 return Ok(ControlFlow::Continue(()));
             }

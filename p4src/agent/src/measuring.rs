@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use calumma_bfrt::{ClientError, Options};
+use calumma_plane::system::RouteWatch;
 use calumma_switch_host::{Session, unix_ns};
 use calumma_wire::{Role, SystemId};
 use tokio::runtime::Runtime;
@@ -65,6 +66,8 @@ pub(crate) struct Measuring {
     counters: Arc<Counters>,
     /// By how many nanoseconds the clock was set that has ended the session; 0 where none was.
     clock_set: Arc<AtomicI64>,
+    /// When the routes changed last.
+    routes: RouteWatch,
 }
 
 /// What a system has finished, with its number and its words' meaning.
@@ -133,6 +136,7 @@ impl Measuring {
             rest: VecDeque::new(),
             counters,
             clock_set: Arc::default(),
+            routes: RouteWatch::default(),
         })
     }
 
@@ -166,6 +170,14 @@ impl Measuring {
     /// # Errors
     /// What the driver refuses.
     pub(crate) fn forward_by(&mut self, config: Config) -> Result<(), ClientError> {
+        // Entries change from now on, whether all are accepted or not.
+        self.routes.changed(unix_ns());
+        let forwarded = self.configure(config);
+        self.routes.changed(unix_ns());
+        forwarded
+    }
+
+    fn configure(&mut self, config: Config) -> Result<(), ClientError> {
         if let Some(driver) = &self.driver
             && let Err(problem) = forwarding::configure(driver, &config)
         {
@@ -308,6 +320,7 @@ impl Measuring {
             parts: self.to_controller.clone(),
             counters: self.counters.clone(),
             clock_set: self.clock_set.clone(),
+            routes: self.routes.clone(),
             marked_by: MarkedBy {
                 carrier: self.config.carrier.kind,
                 marks: run.marks.clone(),

@@ -2,6 +2,7 @@
 //! each bit's group to packets that leave, and says when a side is finished. All else, which takes
 //! longer, is for the [gatherer](crate::gatherer).
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
@@ -10,6 +11,7 @@ use std::time::Duration;
 use calumma_bfrt::proto::TableEntry;
 use calumma_bfrt::{ClientError, Value};
 use calumma_epoch::{Due, EpochClock, Event, Schedule, timestamp_bit};
+use calumma_plane::system::RouteWatch;
 use calumma_switch_host::{WatchedClock, unix_ns};
 use calumma_wire::Role;
 use tracing::warn;
@@ -72,11 +74,13 @@ struct Window {
     unmarked: u64,
 }
 
-/// What the pilot keeps: by timestamp bit the epochs, and by parity the windows.
+/// What the pilot keeps: by timestamp bit the epochs, by parity the windows, and what is ready.
 #[derive(Debug, Default)]
 struct State {
     groups: [Group; 2],
     windows: [Window; 2],
+    /// Epochs to come that are ready.
+    ready: VecDeque<Ready>,
 }
 
 /// See the [module](self).
@@ -98,6 +102,8 @@ pub(crate) struct Pilot {
     pub(crate) counters: Arc<Counters>,
     /// By how many nanoseconds the clock was set that has ended the session; 0 where none was.
     pub(crate) clock_set: Arc<AtomicI64>,
+    /// When the routes changed last.
+    pub(crate) routes: RouteWatch,
     pub(crate) marked_by: MarkedBy,
 }
 
@@ -171,13 +177,12 @@ impl Pilot {
     fn arm(&mut self, epoch: u64, state: &mut State) -> Result<(), ClientError> {
         // Before that: what is marked in the epoch before the last is not to be recorded in this.
         self.arm_marks(epoch)?;
-        let State { groups, windows } = state;
+        let State { groups, windows, ready } = state;
         let group = &mut groups[timestamp_bit(epoch)];
-        let mut ready = None;
-        while let Ok(one) = self.ready.try_recv() {
-            // Those that come too late are of no use.
-            ready = Some(one).filter(|ready| ready.epoch == epoch && epoch <= self.end());
-        }
+        ready.extend(self.ready.try_iter());
+        // Those that come too late are of no use.
+        ready.retain(|one| one.epoch >= epoch);
+        let ready = ready.pop_front_if(|one| one.epoch == epoch && epoch <= self.end());
         match &ready {
             Some(ready) => {
                 self.driver.change(&[], &ready.gate)?;
@@ -234,7 +239,7 @@ impl Pilot {
         state: &mut State,
         before: [u64; CELLS as usize],
     ) -> Result<[u64; CELLS as usize], ClientError> {
-        let State { groups, windows } = state;
+        let State { groups, windows, .. } = state;
         if epoch >= self.end() {
             let group = std::mem::take(&mut groups[timestamp_bit(epoch)]);
             if let Some(ready) = &group.measured {
@@ -275,6 +280,7 @@ impl Pilot {
                 unrecorded: window.unrecorded,
                 foreign_packets: window.foreign_packets,
                 unmarked: self.marked_by.marks.as_ref().map(|_| window.unmarked),
+                routes_changed: self.routes_changed_since(epoch),
             });
             self.task(Task::Finish { epoch, closed });
         }
@@ -284,6 +290,13 @@ impl Pilot {
     /// The first epoch of an epoch's window.
     fn first(&self, epoch: u64) -> u64 {
         epoch - epoch % self.window
+    }
+
+    /// Whether the routes changed in a window, or a moment before it: its first packets came from
+    /// edges whose clocks are ahead.
+    fn routes_changed_since(&self, first: u64) -> bool {
+        let clock_ns = self.clock.guards().clock_ns;
+        self.routes.changed_since(self.clock.start_of(first).saturating_sub(clock_ns))
     }
 
     /// Whether a window ends with an epoch.

@@ -74,6 +74,13 @@ pub trait Setup: Send + Sync {
         1
     }
 
+    /// Whether the entries of all epochs of a window can be made as its first one is prepared: no
+    /// plan changes them, and all of them open groups. Later, the group of the window before may be
+    /// on its way out of the switch for longer than an epoch.
+    fn is_ahead(&self) -> bool {
+        false
+    }
+
     /// What the program on the switch must have.
     fn needs(&self) -> Needs;
 
@@ -100,7 +107,8 @@ pub trait Setup: Send + Sync {
     /// accepted last, and the epoch from which it holds.
     fn holding(&self, plan: &[u8], from_epoch: u64) -> Option<Vec<u8>>;
 
-    /// The frame of a side, from the words of each of its [sources](Self::sources).
+    /// The frame of a side, from the words of each of its [sources](Self::sources). Its counters are
+    /// the system's own sums since the session began, beside which the switch's are sent.
     ///
     /// # Errors
     /// Words that are not those of a group of this setup.
@@ -185,13 +193,16 @@ pub struct Closed {
     /// Packets of the network that left without a mark since the group was opened; none where
     /// marks are such that nobody knows.
     pub unmarked: Option<u64>,
+    /// Whether the routes that the switch forwards by changed while it was recorded, or may have.
+    pub routes_changed: bool,
 }
 
 impl Closed {
-    /// One that was over in time, of which nothing is counted.
+    /// One that was over in time, of which nothing is counted, and nothing known of its routes.
     pub fn in_time(epoch: u64, side: SideKind, plan: Plan) -> Self {
         let (stall_ns, unrecorded, foreign_packets, unmarked) = (0, 0, 0, None);
-        Self { epoch, side, plan, stall_ns, unrecorded, foreign_packets, unmarked }
+        let routes_changed = true;
+        Self { epoch, side, plan, stall_ns, unrecorded, foreign_packets, unmarked, routes_changed }
     }
 }
 

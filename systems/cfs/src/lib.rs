@@ -6,7 +6,9 @@
 
 pub mod frames;
 pub mod plane;
+mod sums;
 mod turns;
 
 pub use plane::Cfs;
+pub use sums::Sums;
 pub use turns::Turns;

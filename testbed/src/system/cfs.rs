@@ -25,7 +25,7 @@ impl System for Cfs {
     }
 
     fn on_tofino(&self) -> Option<&'static dyn calumma_switchd::system::System> {
-        Some(&calumma_cfs_tofino::Cfs)
+        Some(&calumma_switchd::cfs::Cfs)
     }
 
     fn reported(&self, report: &dyn Report) -> Option<Reported> {

@@ -28,9 +28,12 @@ pub(super) struct Program {
 pub(super) const OF_EDGE: &str = "chamelemon";
 
 /// The systems that the product's own control plane drives.
-pub(super) const DRIVEN: [&str; 2] = [OF_EDGE, "sketchint"];
+pub(super) const DRIVEN: [&str; 3] = [OF_EDGE, "sketchint", "cfs"];
 
 pub(super) const WRAPPING: &[&str] = &["-DWRAPPING_ARITHMETIC=1"];
+
+/// All keys are hashed as wide ones.
+const WIDE: &[&str] = &["-DWIDE_KEYS=1"];
 
 /// Marks in the identification.
 const IP_ID: &[&str] = &["-DCARRIER_IP_ID=1"];
@@ -93,6 +96,11 @@ const SKETCHINT: [Variant; 4] = [
     Variant { name: "source-sink-2", target: "tofino2", arch: "t2na", defines: &[], sizes: None },
 ];
 
+const CFS: [Variant; 2] = [
+    Variant { name: "wide", target: "tofino", arch: "tna", defines: WIDE, sizes: None },
+    Variant { name: "wide-2", target: "tofino2", arch: "t2na", defines: WIDE, sizes: None },
+];
+
 /// Both chips.
 const PLAIN: [Variant; 2] = [
     Variant { name: "tofino", target: "tofino", arch: "tna", defines: &[], sizes: None },
@@ -120,6 +128,7 @@ impl Program {
         match &*self.system {
             OF_EDGE => &CHAMELEMON,
             "sketchint" => &SKETCHINT,
+            "cfs" => &CFS,
             _ => &PLAIN,
         }
     }

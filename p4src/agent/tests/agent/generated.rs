@@ -6,6 +6,7 @@ use calumma_bfrt::Info;
 use calumma_chamelemon::Layout;
 use calumma_hops_tofino::Hops;
 use calumma_sketch::Arithmetic;
+use calumma_switchd::cfs::Cfs;
 use calumma_switchd::chamelemon::{self, ChameleMon, program};
 use calumma_switchd::config::CarrierKind;
 use calumma_switchd::sketchint::SketchInt;
@@ -14,7 +15,7 @@ use calumma_switchd::{fits, hashes, marks};
 use calumma_tna::Program;
 
 /// The systems of a release that has these programs.
-static SYSTEMS: [&dyn System; 3] = [&ChameleMon, &SketchInt, &Hops::EVERYWHERE];
+static SYSTEMS: [&dyn System; 4] = [&ChameleMon, &SketchInt, &Cfs, &Hops::EVERYWHERE];
 
 #[test]
 fn the_generated_files_are_up_to_date() {
@@ -39,23 +40,30 @@ fn described(layout: &Layout) -> String {
 
 /// What a driver would say of the program that is compiled with those macros.
 fn described_with(defines: Vec<(String, String)>) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../edge.p4");
-    let program = Program::load(path, &defines).unwrap();
+    described_as("edge.p4", &defines)
+}
+
+/// What a driver would say of a program that is compiled so.
+fn described_as(file: &str, defines: &[(String, String)]) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
+    let program = Program::load(path, defines).unwrap();
     String::from_utf8(calumma_tna_driver::description(&program)).unwrap()
 }
 
 /// A compiled program is known by its registers, and its system says whether it fits.
 #[test]
 fn a_described_program_is_recognised_and_fits_its_own_system() {
-    let [hops, sketchint] = ["hops.p4", "sketchint.p4"].map(|file| {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
-        let program = Program::load(path, &[]).unwrap();
-        String::from_utf8(calumma_tna_driver::description(&program)).unwrap()
+    let systems: [&dyn System; 3] = [&Hops::EVERYWHERE, &SketchInt, &Cfs];
+    let [hops, sketchint, cfs] = systems.map(|system| {
+        let mut defines = system.build(&toml::Table::new()).unwrap().defines;
+        // Its whole program.
+        defines.retain(|(name, _)| name != "ROLE_TRANSIT");
+        described_as(system.program(), &defines)
     });
     let wrapping: toml::Table = "[layout]\narithmetic = \"wrapping\"".parse().unwrap();
     let layout = Layout { arithmetic: Arithmetic::Wrapping, ..Layout::default() };
     let chamelemon = described(&layout);
-    let all = [(chamelemon, "chamelemon"), (hops, "hops"), (sketchint, "sketchint")];
+    let all = [(chamelemon, "chamelemon"), (hops, "hops"), (sketchint, "sketchint"), (cfs, "cfs")];
     for (description, name) in all {
         let info = Info::from_json(&[description.as_bytes()]).unwrap();
         let system = system::of_program(&SYSTEMS, &info).unwrap();

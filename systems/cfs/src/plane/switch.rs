@@ -11,15 +11,14 @@ use calumma_plane::system::{
     FinishedSide, Groups, LcoreHalf, LcoreSystem, Notes, Recorded, RouteWatch, SessionContext,
     SwitchSystem, System,
 };
-use calumma_sketch::{AnyKey, FlowKey, HashFamily, Key, KeyKind, WideKey, either};
+use calumma_sketch::{AnyKey, FlowKey, HashFamily, Key, KeyKind, WideKey};
 use calumma_wire::{Offer, Role, Side, SideKind, SystemSetup};
 
 use super::lcore::OnLcore;
 use super::notices::Notices;
 use super::record::{Common, Entering, Window};
-use crate::frames::{
-    self, Graded, Holding, NOTICE_SINCE, OFFER, PINS_SINCE, Pins, Setup, Totals, salt,
-};
+use crate::Sums;
+use crate::frames::{self, Graded, Holding, NOTICE_SINCE, OFFER, PINS_SINCE, Pins, Setup, salt};
 
 /// CFS, which runs on edges and on switches between them.
 #[derive(Clone, Copy, Debug)]
@@ -94,53 +93,12 @@ struct OnSwitch {
     first_epoch: u64,
     lcores: usize,
     routes: RouteWatch,
-    counted: Cell<Counted>,
+    counted: Cell<Sums>,
     /// Flows that go round, for a controller that reads notices.
     notices: Option<RefCell<Notices>>,
     /// What it measures by, for a controller that pins flows.
     holding: Option<Holding>,
     sets: SharedSets,
-}
-
-/// Sums over all windows that are finished.
-#[derive(Clone, Copy, Debug, Default)]
-struct Counted {
-    totals: Totals,
-    /// Packets that were put into residuals.
-    residual: u64,
-    looped: u64,
-    inexact: u64,
-    /// Flows without an entry that may have been in a loop.
-    guard: u64,
-    guard_missed: u64,
-}
-
-impl Counted {
-    fn add(&mut self, window: &frames::Window) {
-        let (sum, more) = (&mut self.totals, &window.totals);
-        sum.packets += more.packets;
-        sum.refused_packets += more.refused_packets;
-        sum.evicted_packets += more.evicted_packets;
-        sum.admitted += more.admitted;
-        sum.evicted += more.evicted;
-        sum.refused += more.refused;
-        sum.filtered += more.filtered;
-        sum.crowded += more.crowded;
-        sum.unmarked += more.unmarked;
-        sum.claimed_in += more.claimed_in;
-        sum.claimed_out += more.claimed_out;
-        if let Some(uncounted) = &window.uncounted {
-            self.residual += either!(&uncounted.flows, residual => residual.packets());
-        }
-        if let Some(suspects) = &window.suspects {
-            self.guard += suspects.flows.len() as u64;
-            self.guard_missed += suspects.missed;
-        }
-        for entry in &window.entries {
-            self.looped += entry.looped;
-            self.inexact += u64::from(!entry.exact);
-        }
-    }
 }
 
 impl OnSwitch {
@@ -246,27 +204,7 @@ impl SwitchSystem for OnSwitch {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        let Counted { totals, residual, looped, inexact, guard, guard_missed } = self.counted.get();
-        let out = totals.refused_packets + totals.evicted_packets;
-        vec![
-            ("cfs.recorded", totals.packets),
-            ("cfs.counted", totals.packets - out),
-            ("cfs.refused_packets", totals.refused_packets),
-            ("cfs.evicted_packets", totals.evicted_packets),
-            ("cfs.residual", residual),
-            ("cfs.admitted", totals.admitted),
-            ("cfs.evicted", totals.evicted),
-            ("cfs.refused", totals.refused),
-            ("cfs.filter_hits", totals.filtered),
-            ("cfs.crowded", totals.crowded),
-            ("cfs.unmarked", totals.unmarked),
-            ("cfs.claimed_in", totals.claimed_in),
-            ("cfs.claimed_out", totals.claimed_out),
-            ("cfs.looped", looped),
-            ("cfs.inexact", inexact),
-            ("cfs.guard", guard),
-            ("cfs.guard_missed", guard_missed),
-        ]
+        self.counted.get().named().to_vec()
     }
 
     fn gauges(&self) -> Vec<(&'static str, f64)> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use calumma_cfs::frames::{Entry, Setup};
 use calumma_sketch::table::Rank;
-use calumma_sketch::{FlowKey, HashFamily, Hashes, KeyKind, WideKey};
+use calumma_sketch::{FlowKey, HashFamily, Hashes, WideKey};
 
 /// Registers of a column, in the order of a place's words.
 pub(crate) const WORDS: [&str; 8] = [
@@ -35,7 +35,6 @@ const MOST_PACKETS: u32 = 1 << 28;
 pub(crate) struct Graded<'a> {
     pub(crate) family: &'a HashFamily,
     pub(crate) setup: &'a Setup,
-    pub(crate) keys: KeyKind,
     pub(crate) seed: u32,
     pub(crate) row_bits: u32,
 }
@@ -57,10 +56,7 @@ pub(crate) struct Held {
 impl Graded<'_> {
     /// The hashes of a flow, as all switches of the network have them.
     pub(crate) fn hash(&self, key: FlowKey) -> Hashes {
-        match self.keys {
-            KeyKind::Ipv4 => self.family.hash(&key),
-            KeyKind::Dual => self.family.hash(&WideKey::from(key)),
-        }
+        self.family.hash(&WideKey::from(key))
     }
 
     /// What columns of these words hold, the first one first; `doubts` has a word for each bit.

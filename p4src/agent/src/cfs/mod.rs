@@ -1,24 +1,27 @@
-//! The description of `p4src/cfs.p4`, by which Cooperative Flow Selection (CFS) runs on a Tofino
-//! between other switches: what its tables hold, and what the words of its registers mean.
+//! Cooperative Flow Selection (CFS) on a Tofino between other switches: what the tables of
+//! `p4src/cfs.p4` hold, and what the words of its registers mean.
 //!
 //! What is sent of a window is what a software switch sends, so the controller can't tell which
 //! kind it was. The table is one of rows: of the flows of smallest rank it has those that found
 //! room in theirs.
+//!
+//! All flows are hashed by wide keys, as software switches between edges do: ChameleMon, whose edges
+//! may go by narrow ones, is no part of the sessions of such switches.
 
+mod claims;
 mod rows;
 mod window;
 
 use std::sync::Arc;
 
 use calumma_cfs::frames::{GUARD_SINCE, OFFER, Setup as Words};
-use calumma_chamelemon::Layout;
-use calumma_chamelemon::frames as chamelemon;
-use calumma_sketch::KeyKind;
+use calumma_chamelemon::frames::hash_key;
+use calumma_sketch::HashKey;
 use calumma_switch_host::{Session, SystemOffer};
-use calumma_switchd::system::{Build, Setup, System};
 use calumma_wire::{Offer, Role, SystemSetup};
 
-use crate::window::Windows;
+use self::window::Windows;
+use crate::system::{Build, Setup, System};
 
 /// Places of a row.
 const COLUMNS: u32 = 3;
@@ -29,13 +32,13 @@ const MOST_ROW_BITS: u32 = 13;
 /// The logarithm of the registers that count all flows.
 const HLL_BITS: u8 = 12;
 
-/// The system on transits.
+/// CFS's description, on switches between edges.
 #[derive(Clone, Copy, Debug)]
 pub struct Cfs;
 
 impl System for Cfs {
     fn offer(&self) -> SystemOffer {
-        // Its rows don't watch flows without an entry for loops.
+        // Its rows don't watch flows without an entry for loops, and pin none.
         let offer = Offer { highest: GUARD_SINCE - 1, ..OFFER };
         SystemOffer { offer, held: true }
     }
@@ -68,9 +71,9 @@ impl System for Cfs {
         setup: &SystemSetup,
     ) -> Result<Arc<dyn Setup>, String> {
         let setup = Words::decode(&setup.setup).map_err(|problem| problem.to_string())?;
-        let key = chamelemon::hash_key(&session.hash_key);
+        let key = hash_key(&session.hash_key);
         let clock = Some(session.clock);
-        Ok(Arc::new(Windows::new(setup, &key, keys_of(session), clock)?))
+        Ok(Arc::new(Windows::new(setup, &key, clock)?))
     }
 
     fn build(&self, controller: &toml::Table) -> Result<Build, String> {
@@ -80,23 +83,8 @@ impl System for Cfs {
             let entries = entries.as_integer().and_then(|entries| u32::try_from(entries).ok());
             setup.entries = entries.ok_or("[cfs] entries is no number of flows")?;
         }
-        let systems = controller.get("systems").and_then(toml::Value::as_array);
-        let has_chamelemon = systems.is_none_or(|systems| {
-            systems.iter().any(|system| system.as_str() == Some("chamelemon"))
-        });
-        let layout = controller.get("layout").map(|layout| layout.clone().try_into::<Layout>());
-        let layout = layout.transpose().map_err(|problem| format!("[layout]: {problem}"))?;
-        let keys = if has_chamelemon { layout.unwrap_or_default().keys } else { KeyKind::Dual };
-        let key = calumma_sketch::HashKey::from_bytes([0; 32]);
-        let windows = Windows::new(setup, &key, keys, None)?;
+        let key = HashKey::from_bytes([0; 32]);
+        let windows = Windows::new(setup, &key, None)?;
         Ok(Build { constants: None, defines: windows.defines(), needs: windows.needs() })
     }
-}
-
-/// The keys that switches of the network tell flows apart by: ChameleMon's where it runs, else
-/// those that tell all packets apart.
-fn keys_of(session: &Session) -> KeyKind {
-    let setup = session.setup_of(chamelemon::ID);
-    let layout = setup.and_then(|setup| chamelemon::decode_setup(&setup.setup).ok());
-    layout.map_or(KeyKind::Dual, |layout| layout.keys)
 }

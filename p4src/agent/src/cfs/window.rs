@@ -1,19 +1,21 @@
 //! A session's windows: the entries that their packets are recorded by, and what is sent of them.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use calumma_cfs::Sums;
 use calumma_cfs::frames::{self, Entry, Graded as Rule, OFFER, Totals};
 use calumma_epoch::EpochClock;
 use calumma_sketch::grade::Claims;
 use calumma_sketch::{HashFamily, HashKey, HyperLogLog, KeyKind};
-use calumma_switchd::collection::{Record, Source};
-use calumma_switchd::hashes;
-use calumma_switchd::system::{Closed, EpochEntries, Needs, Setup};
-use calumma_switchd::tables::{Match, TableEntry};
 use calumma_wire::{Side, SideKind};
 
-use crate::rows::{DOUBTS, FILTER, Graded, Held, WORDS};
-use crate::{COLUMNS, HLL_BITS, MOST_ROW_BITS};
+use super::claims::Claimed;
+use super::rows::{DOUBTS, FILTER, Graded, Held, WORDS};
+use super::{COLUMNS, HLL_BITS, MOST_ROW_BITS};
+use crate::collection::{Record, Source};
+use crate::hashes;
+use crate::system::{Closed, EpochEntries, Needs, Setup};
+use crate::tables::{Match, TableEntry};
 
 /// Sources beside the columns: those that are read, and those that are only cleared.
 const READ: usize = 5;
@@ -40,27 +42,22 @@ const EVENTS: u32 = 16;
 /// Packets by whether they went on claimed, and whether they came so.
 const CLAIMS: u32 = 4;
 
+/// Why a setup with a residual is declined.
+const NO_RESIDUAL: &str = "a Tofino keeps no residual of flows without an entry: set [cfs] \
+                           residual = \"none\", or run software switches";
+
 /// What windows of a session are measured by.
 pub(crate) struct Windows {
     setup: frames::Setup,
     hash_key: u64,
     family: HashFamily,
-    keys: KeyKind,
     row_bits: u32,
     /// Columns, then what is read beside them, then what is only cleared.
     sources: Vec<Source>,
     /// Where windows have a length in time.
     clock: Option<EpochClock>,
     claims: Mutex<Claimed>,
-}
-
-/// The claims of windows, the last ones first.
-#[derive(Clone, Copy)]
-struct Claimed {
-    /// Those from this window on.
-    now: (u64, Claims),
-    /// Those of windows before that.
-    before: Claims,
+    sums: Mutex<Sums>,
 }
 
 impl Windows {
@@ -69,17 +66,22 @@ impl Windows {
     pub(crate) fn new(
         setup: frames::Setup,
         key: &HashKey,
-        keys: KeyKind,
         clock: Option<EpochClock>,
     ) -> Result<Self, String> {
         if setup.grade != Rule::Fold {
-            return Err(format!("grade = {:?}: a Tofino grades by \"fold\"", setup.grade.name()));
+            return Err(format!(
+                "grade = {:?}: a Tofino grades by \"fold\" alone; set that, or run software switches",
+                setup.grade.name()
+            ));
         }
         if setup.hll_bits != HLL_BITS {
-            return Err(format!("hll_bits = {}: a Tofino has {HLL_BITS}", setup.hll_bits));
+            return Err(format!(
+                "hll_bits = {}: a Tofino has {HLL_BITS}; set that, or run software switches",
+                setup.hll_bits
+            ));
         }
         if setup.residual.is_some() {
-            return Err("a Tofino keeps no residual of flows without an entry".to_owned());
+            return Err(NO_RESIDUAL.to_owned());
         }
         let rows = setup.entries / COLUMNS;
         if rows < 2 {
@@ -111,28 +113,20 @@ impl Windows {
             sources.push(source(sources.len(), elements, &[name.to_owned()]));
         }
         let first = if setup.claim { Claims::ALL } else { Claims::NONE };
-        let claims = Mutex::new(Claimed { now: (0, first), before: first });
-        let (hash_key, family) = (key.id(), HashFamily::new(key));
-        Ok(Self { setup, hash_key, family, keys, row_bits, sources, clock, claims })
+        let claims = Mutex::new(Claimed::new(first));
+        let (hash_key, family, sums) = (key.id(), HashFamily::new(key), Mutex::default());
+        Ok(Self { setup, hash_key, family, row_bits, sources, clock, claims, sums })
     }
 
     /// Macros that the program is compiled with.
     pub(crate) fn defines(&self) -> Vec<(String, String)> {
-        let mut defines = vec![("ROW_BITS".to_owned(), self.row_bits.to_string())];
-        if self.keys == KeyKind::Dual {
-            defines.push(("WIDE_KEYS".to_owned(), "1".to_owned()));
-        }
-        defines
+        [("ROW_BITS", self.row_bits), ("WIDE_KEYS", 1)]
+            .map(|(name, value)| (name.to_owned(), value.to_string()))
+            .to_vec()
     }
 
     fn number(&self, epoch: u64) -> u64 {
         epoch / self.window()
-    }
-
-    /// The claims of a window.
-    fn claims(&self, window: u64) -> Claims {
-        let claimed = *self.claims.lock().unwrap_or_else(PoisonError::into_inner);
-        if window >= claimed.now.0 { claimed.now.1 } else { claimed.before }
     }
 
     /// What follows from a window for those whose entries are not written yet: the next one runs.
@@ -146,9 +140,7 @@ impl Windows {
         worst.sort_unstable();
         let is_full = worst.len() * 2 > 1 << self.row_bits;
         let limit = is_full.then(|| worst.get(worst.len() / 4).copied()).flatten();
-        let mut claimed = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = claimed.now.1.next(limit);
-        *claimed = Claimed { now: (window + 2, next), before: claimed.now.1 };
+        locked(&self.claims).learn(window, limit);
     }
 
     /// The entries by which packets of an epoch are recorded.
@@ -156,7 +148,7 @@ impl Windows {
         let window = self.number(epoch);
         let seed = self.setup.seed(window);
         // Below 2^32 are all grades, and the complement of the limit is what the program has.
-        let limit = !self.claims(window).limit().unwrap_or(u32::MAX);
+        let limit = !locked(&self.claims).used(window).limit().unwrap_or(u32::MAX);
         let entry = |ipv6: u32| TableEntry {
             table: "Ingress.windows".to_owned(),
             keys: vec![
@@ -172,7 +164,7 @@ impl Windows {
                 ("claims", self.setup.claim.into()),
             ],
         };
-        (0..=u32::from(self.keys == KeyKind::Dual)).map(entry).collect()
+        [0, 1].map(entry).to_vec()
     }
 
     fn hops(&self) -> impl Iterator<Item = TableEntry> {
@@ -192,7 +184,12 @@ impl Windows {
     }
 
     /// What the words of a window say.
-    fn frame(&self, window: u64, words: &[Vec<u32>]) -> Result<frames::Window, String> {
+    fn frame(
+        &self,
+        window: u64,
+        words: &[Vec<u32>],
+        routes_changed: bool,
+    ) -> Result<frames::Window, String> {
         use Event::{CrowdedOut, Filtered, Found, Met, Other, Placed, Refused, RefusedAgain};
         use Event::{Replaced, Sent};
         let columns = COLUMNS as usize;
@@ -204,7 +201,6 @@ impl Windows {
         let graded = Graded {
             family: &self.family,
             setup: &self.setup,
-            keys: self.keys,
             seed: self.setup.seed(window),
             row_bits: self.row_bits,
         };
@@ -240,6 +236,7 @@ impl Windows {
         };
         let registers = runs.iter().map(|run| u8::try_from(*run).unwrap_or(u8::MAX)).collect();
         let flows = HyperLogLog::from_registers(registers);
+        let flows = flows.ok_or("a run of zeros that no hash has")?;
         let totals = Totals {
             packets: held.packets + refused_packets + evicted_packets,
             refused_packets,
@@ -254,20 +251,20 @@ impl Windows {
             ..Totals::default()
         };
         let all_full = held.worst.len() == 1 << self.row_bits;
+        let theta = locked(&self.claims).of(window).limit();
+        self.learn(window, &held);
         Ok(frames::Window {
-            keys: self.keys,
+            keys: KeyKind::Dual,
             hash_key: self.hash_key,
-            // The program forwards by tables that this half does not see.
-            routes_changed: true,
+            routes_changed,
             limit: all_full.then(|| held.worst.iter().copied().max()).flatten(),
-            theta: self.claims(window).limit(),
+            theta,
             totals,
-            flows: flows.ok_or("a run of zeros that no hash has")?,
+            flows,
             entries,
             uncounted: None,
             suspects: None,
         })
-        .inspect(|_| self.learn(window, &held))
     }
 
     /// Bytes of a group's registers.
@@ -283,6 +280,10 @@ impl Windows {
 impl Setup for Windows {
     fn window(&self) -> u64 {
         self.setup.window_epochs.into()
+    }
+
+    fn is_ahead(&self) -> bool {
+        true
     }
 
     fn needs(&self) -> Needs {
@@ -304,11 +305,7 @@ impl Setup for Windows {
     }
 
     fn fixed(&self) -> Vec<TableEntry> {
-        let units = match self.keys {
-            KeyKind::Ipv4 => ["hash_x", "hash_y"],
-            KeyKind::Dual => ["wide_x", "wide_y"],
-        };
-        let mut out = hashes::secrets_of_lanes(&self.family, units);
+        let mut out = hashes::secrets_of_lanes(&self.family, ["wide_x", "wide_y"]);
         out.extend(self.hops());
         out
     }
@@ -327,9 +324,17 @@ impl Setup for Windows {
     }
 
     fn side(&self, closed: &Closed, words: &[Vec<u32>]) -> Result<Side, String> {
-        let Closed { epoch, side, stall_ns, .. } = *closed;
-        let window = self.frame(self.number(epoch), words)?;
-        let (system, counters, packets) = (OFFER.system, Vec::new(), window.totals.packets);
+        let Closed { epoch, side, stall_ns, routes_changed, .. } = *closed;
+        let window = self.frame(self.number(epoch), words, routes_changed)?;
+        let mut sums = locked(&self.sums);
+        sums.add(&window);
+        let counters = sums.named().map(|(name, sum)| (name.to_owned(), sum)).to_vec();
+        let (system, packets) = (OFFER.system, window.totals.packets);
         Ok(Side { system, epoch, side, stall_ns, packets, counters, body: window.encode() })
     }
+}
+
+/// What is in there, whatever became of a thread that held it.
+fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
