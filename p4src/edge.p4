@@ -21,6 +21,7 @@
 #include "include/types.p4"
 #include "include/chamelemon/types.p4"
 #include "include/chamelemon/buckets.p4"
+#define NOTICES_AT_EGRESS
 #include "include/headers.p4"
 #include "include/parsing.p4"
 #include "include/collection.p4"
@@ -36,6 +37,8 @@
 #include "include/identification.p4"
 #endif
 #include "include/chamelemon/encoder.p4"
+#include "include/notices.p4"
+#include "include/chamelemon/strays.p4"
 #include "include/forwarding.p4"
 
 control Ingress(inout headers_t hdr, inout metadata_t meta,
@@ -185,6 +188,7 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
 #else
     Marking() marking;
 #endif
+    Strays() strays;
     Request(5) request_of;
     CollectionProgress() progress;
     Counter<bit<64>, bit<2>>(4, CounterType_t.PACKETS) packets;
@@ -192,7 +196,10 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
     words_t masked;
     mark_t carried;
     mark_t given_back;
+    bit<8> said;
     bit<16> missing;
+    bit<8> stream;
+    bool is_stray;
     bool to_host;
 
     // The upper half of the DSCP that packets leave the network with.
@@ -226,10 +233,14 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
         masked = { 0, 0, 0 };
 #ifdef CARRIER_IP_ID
         carried = hdr.ipv4.identification[13:11];
+        said = 3w0b100 ++ hdr.ipv4.identification[15:11];
 #else
         carried = hdr.ipv4.mark;
+        said = 5w0 ++ hdr.ipv4.mark;
 #endif
         given_back = 0;
+        stream = 0;
+        is_stray = false;
         to_host = false;
         before.apply(hdr, meta);
         host_ports.apply();
@@ -257,12 +268,18 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
                 packets.count(1);
             } else {
                 packets.count(2);
+                is_stray = true;
+                stream = 7w0 ++ carried[2:2];
             }
 #ifdef CARRIER_IP_ID
         } else if (meta.kind == LATE && to_host && carried[1:0] != 0) {
             packets.count(2);
+            is_stray = true;
+            stream = 7w0 ++ carried[2:2];
         } else if (meta.kind == UNMARKED && to_host) {
             packets.count(3);
+            is_stray = true;
+            stream = UNMARKED_STREAM;
         } else if ((meta.kind == LATE || meta.kind == UNKEYED) && to_host) {
             packets.count(0);
         }
@@ -273,6 +290,11 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
             marking.apply(hdr.ipv4.mark, given_back, meta.changed);
         }
 #endif
+        if (is_stray) {
+            strays.apply(hdr, stream, said, meta, eg_dprsr_md);
+        } else if (meta.kind == NOTICE) {
+            hdr.ethernet.type = TYPE_COLLECT;
+        }
         hdr.bridge.setInvalid();
     }
 }

@@ -5,7 +5,8 @@
 // sends packets through its ingress a second time defines RESUBMITS, which is what it then sets as
 // their type, and declares `resubmit_h`, which they bring along. One that has elements of one word
 // beside those that `record_h` is of defines WORDS, one that pushes into stacks of INT TELEMETRY,
-// one that carries marks in the identification CARRIER_IP_ID.
+// one that carries marks in the identification CARRIER_IP_ID. What one that sends notices defines,
+// notices.p4 says.
 
 #ifndef CALUMMA_HEADERS
 #define CALUMMA_HEADERS
@@ -95,8 +96,19 @@ const bit<8> MEASURED = 1;
 const bit<8> CONTINUED = 2;
 const bit<8> COLLECTING = 3;
 
-// The mirror that copies the front of a full collection packet.
+// The same of a notice; also its first byte on the wire.
+const bit<8> NOTICE = 0x80;
+
+// The mirror that copies the front of a full collection packet, and the one that makes notices.
 const MirrorType_t CONTINUE_MIRROR = 1;
+const MirrorType_t NOTICE_MIRROR = 2;
+
+#ifdef NOTICES_AT_INGRESS
+#define NOTICES
+#endif
+#ifdef NOTICES_AT_EGRESS
+#define NOTICES
+#endif
 
 // In front of the copy of a collection packet that goes on where the full one stopped.
 header continued_h {
@@ -115,6 +127,9 @@ header word_h {
 struct headers_t {
     bridge_h bridge;           // from ingress to egress
     ethernet_h ethernet;
+#ifdef NOTICES
+    notice_h notice;           // in a notice on its way to the CPU
+#endif
     collect_h collect;
     counter_h counter;
 #ifdef WORDS
@@ -155,7 +170,7 @@ const class_t IPV6 = 3w0b100;
 
 struct metadata_t {
     bit<8> kind;               // what the egress got; at ingress: what a mirrored copy is
-    MirrorId_t session;        // of the copy that goes on collecting
+    MirrorId_t session;        // of the copy that goes on collecting, or of the notice
     class_t class;
     bool readable;             // IPv4 with ports, as far as the parser sees
     bit<32> ports;             // 0 where there are none
@@ -176,6 +191,9 @@ struct metadata_t {
 #endif
 #ifdef RESUBMITS
     resubmit_h resubmitted;
+#endif
+#ifdef NOTICES
+    notice_h notice;           // what is said of this packet
 #endif
 #ifdef TELEMETRY
     telemetry_t telemetry;

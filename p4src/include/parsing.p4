@@ -176,6 +176,9 @@ parser EgressParser(packet_in pkt, out headers_t hdr, out metadata_t meta,
         meta.kind = pkt.lookahead<bit<8>>();
         transition select(meta.kind) {
             CONTINUED : continued;
+#ifdef NOTICES
+            NOTICE : notice;
+#endif
             default : bridged;
         }
     }
@@ -197,6 +200,22 @@ parser EgressParser(packet_in pkt, out headers_t hdr, out metadata_t meta,
 #endif
         transition packet;
     }
+
+#ifdef NOTICES
+    // Only the Ethernet header of what was copied is read.
+    state notice {
+        pkt.extract(hdr.notice);
+        pkt.extract(hdr.ethernet);
+        meta.end = 0;
+        meta.readable = false;
+        meta.ports = 0;
+        meta.class = 0;
+#ifdef TELEMETRY
+        meta.strips = 0;
+#endif
+        transition accept;
+    }
+#endif
 
     state packet {
         headers.apply(pkt, hdr, meta);
@@ -269,6 +288,11 @@ control IngressDeparser(packet_out pkt, inout headers_t hdr, in metadata_t meta,
         if (ig_dprsr_md.mirror_type == CONTINUE_MIRROR) {
             mirror.emit<continued_h>(meta.session, { meta.kind });
         }
+#ifdef NOTICES_AT_INGRESS
+        if (ig_dprsr_md.mirror_type == NOTICE_MIRROR) {
+            mirror.emit<notice_h>(meta.session, meta.notice);
+        }
+#endif
         deparsing.apply(pkt, hdr, meta);
     }
 }
@@ -276,8 +300,16 @@ control IngressDeparser(packet_out pkt, inout headers_t hdr, in metadata_t meta,
 control EgressDeparser(packet_out pkt, inout headers_t hdr, in metadata_t meta,
                        in egress_intrinsic_metadata_for_deparser_t eg_dprsr_md) {
     Deparsing() deparsing;
+#ifdef NOTICES_AT_EGRESS
+    Mirror() mirror;
+#endif
 
     apply {
+#ifdef NOTICES_AT_EGRESS
+        if (eg_dprsr_md.mirror_type == NOTICE_MIRROR) {
+            mirror.emit<notice_h>(meta.session, meta.notice);
+        }
+#endif
         deparsing.apply(pkt, hdr, meta);
     }
 }

@@ -13,6 +13,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::collection::{Clearing, Gathering, ReportError, Sender, Source};
 use crate::counters::Counters;
 use crate::driver::Driver;
+use crate::notices::{Inbox, Received};
 
 /// How groups come out.
 pub enum Way {
@@ -27,12 +28,19 @@ pub enum Way {
     Registers,
 }
 
+/// How long to wait for notices that are missing.
+const PATIENCE: Duration = Duration::from_millis(1);
+
+/// Most packets that are taken from the CPU port in one go.
+const AT_ONCE: usize = 1 << 16;
+
 /// Takes groups out of one switch.
 pub struct Collector {
     driver: Driver,
     way: Way,
     /// The number of the next round of requests.
     next_round: u32,
+    inbox: Inbox,
     counters: Arc<Counters>,
 }
 
@@ -73,16 +81,42 @@ impl Exchange for Clearing {
 
 impl Collector {
     /// A collector for that switch.
-    pub fn new(driver: Driver, way: Way, counters: Arc<Counters>) -> Collector {
+    pub fn new(driver: Driver, mut way: Way, counters: Arc<Counters>) -> Collector {
+        // Notices that wait have numbers of an earlier session.
+        receive(&mut way, &mut Inbox::default());
         // Milliseconds, of which a round takes one or more: numbers that no earlier session has
         // had, so that its late reports are not mistaken for this one's.
         let next_round = (unix_ns() / 1_000_000) as u32;
-        Collector { driver, way, next_round, counters }
+        Collector { driver, way, next_round, inbox: Inbox::default(), counters }
     }
 
     /// The way, for the next collector.
     pub fn into_way(self) -> Way {
         self.way
+    }
+
+    /// Takes the notices that wait at the CPU port.
+    pub fn receive(&mut self) {
+        receive(&mut self.way, &mut self.inbox);
+    }
+
+    /// What came of the events that have these numbers, by stream. Waits a little for notices that
+    /// are missing.
+    pub fn notices(&mut self, numbers: &[Range<u32>]) -> Vec<Received> {
+        self.receive();
+        let mut received = received(&self.inbox, numbers);
+        if let Way::Packets { port, .. } = &self.way
+            && received.iter().any(|of| of.missing > 0)
+        {
+            wait(&**port, PATIENCE);
+            self.receive();
+            received = self::received(&self.inbox, numbers);
+        }
+        for of in &received {
+            self.counters.noticed.add(of.bodies.len() as u64);
+            self.counters.unnoticed.add(of.missing);
+        }
+        received
     }
 
     /// The words of each source's group of timestamp bit `bit`; none where `until` comes first.
@@ -99,7 +133,8 @@ impl Collector {
             Way::Packets { port, retry } => {
                 let of = |source| Gathering::new(source, bit, self.next_round);
                 let mut gatherings: Vec<_> = sources.iter().map(of).collect();
-                let rounds = exchange(&mut **port, *retry, &mut gatherings, until, &self.counters);
+                let beside = (&mut self.inbox, &*self.counters);
+                let rounds = exchange(&mut **port, *retry, &mut gatherings, until, beside);
                 self.next_round = self.next_round.wrapping_add(rounds);
                 Ok(gatherings.iter().map(Gathering::words).collect())
             }
@@ -130,7 +165,8 @@ impl Collector {
             Way::Packets { port, retry } => {
                 let of = |source| Clearing::new(source, bit, self.next_round);
                 let mut clearings: Vec<_> = sources.iter().map(of).collect();
-                let rounds = exchange(&mut **port, *retry, &mut clearings, until, &self.counters);
+                let beside = (&mut self.inbox, &*self.counters);
+                let rounds = exchange(&mut **port, *retry, &mut clearings, until, beside);
                 self.next_round = self.next_round.wrapping_add(rounds);
                 Ok(clearings.iter().all(Clearing::is_complete))
             }
@@ -145,6 +181,21 @@ impl Collector {
             }
         }
     }
+}
+
+/// Takes what waits at the CPU port, and keeps the notices.
+fn receive(way: &mut Way, inbox: &mut Inbox) {
+    let Way::Packets { port, .. } = way else { return };
+    let mut buffer = vec![0; MAX_FRAME];
+    // Not for ever: the CPU port has other packets, too.
+    for _ in 0..AT_ONCE {
+        let Some(packet) = port.receive(&mut buffer) else { break };
+        inbox.take(packet);
+    }
+}
+
+fn received(inbox: &Inbox, numbers: &[Range<u32>]) -> Vec<Received> {
+    (0..).zip(numbers).map(|(stream, numbers)| inbox.received(stream, numbers)).collect()
 }
 
 /// Clears both groups of the sources, whatever they hold.
@@ -165,7 +216,7 @@ fn exchange(
     retry: Duration,
     all: &mut [impl Exchange],
     until: Instant,
-    counters: &Counters,
+    (inbox, counters): (&mut Inbox, &Counters),
 ) -> u32 {
     let mut buffer = vec![0; MAX_FRAME];
     for packet in all.iter_mut().flat_map(Exchange::requests) {
@@ -194,6 +245,9 @@ fn exchange(
             wait(port, until.min(last + patience).saturating_duration_since(now));
             continue;
         };
+        if inbox.take(report) {
+            continue;
+        }
         // The CPU port has other packets, too.
         let mut senders = all.iter_mut().filter_map(|one| one.take(report).ok());
         match senders.find(|sender| *sender != Sender::Other) {

@@ -102,6 +102,8 @@ pub struct CollectionConfig {
     pub recirculation_port: u16,
     /// The mirror session of the copies that go on collecting.
     pub mirror_session: u16,
+    /// The mirror session of notices.
+    pub notice_session: u16,
     /// Milliseconds without any packet from the switch after which the missing ones are asked for
     /// again.
     pub retry_ms: u64,
@@ -115,6 +117,7 @@ impl Default for CollectionConfig {
             cpu_port: 64,
             recirculation_port: 68,
             mirror_session: 1,
+            notice_session: 2,
             retry_ms: 5,
         }
     }
@@ -359,6 +362,10 @@ impl Config {
                  collection.method = \"registers\""
                     .to_owned(),
             );
+        }
+        if collection.mirror_session == collection.notice_session {
+            let why = "collection.notice_session: it is mirror_session's number; each has its own";
+            return Some(why.to_owned());
         }
         if self.role == NodeRole::Host {
             let why = "role = \"host\": an end host's sink is software; run calumma-edge there";

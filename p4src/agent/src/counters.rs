@@ -57,6 +57,9 @@ pub struct Counters {
     pub(crate) reconfigured: Total,
     pub(crate) changed_entries: Total,
     pub(crate) tables_us: Total,
+    /// Events that notices came of, and those that none did.
+    pub(crate) noticed: Total,
+    pub(crate) unnoticed: Total,
     /// Connections to the driver.
     pub(crate) connections: Total,
     /// The newest epoch whose egress side came out.
@@ -65,7 +68,7 @@ pub struct Counters {
 
 impl Counters {
     /// All totals by name.
-    pub(crate) fn named(&self) -> [(&'static str, u64); 14] {
+    pub(crate) fn named(&self) -> [(&'static str, u64); 16] {
         [
             ("epochs.measured", &self.measured),
             ("epochs.unmeasured", &self.unmeasured),
@@ -80,6 +83,8 @@ impl Counters {
             ("tables.reconfigured", &self.reconfigured),
             ("tables.changed_entries", &self.changed_entries),
             ("tables.microseconds", &self.tables_us),
+            ("collection.notices", &self.noticed),
+            ("collection.notices_missing", &self.unnoticed),
             ("driver.connections", &self.connections),
         ]
         .map(|(name, total)| (name, total.get()))

@@ -184,8 +184,8 @@ fn deliver(conversation: &mut Conversation, system: SystemId, setup: &dyn Setup,
             (Ok(side), None) => drop(conversation.side(side)),
             (Err(problem), _) => error!(closed.epoch, "{problem}"),
         },
-        Part::Sealed { epoch, late_packets } => {
-            conversation.sealed(system, epoch, (late_packets, Vec::new()));
+        Part::Sealed { epoch, late } => {
+            conversation.sealed(system, epoch, late);
         }
     }
 }

@@ -83,6 +83,13 @@ fn tables(info: &Info, needs: &Needs) -> Result<(), InfoError> {
     for table in &needs.epoch_tables {
         info.table(table)?;
     }
+    if let Some(streams) = needs.notices {
+        let register = streams.numbers();
+        info.table(&register)?.index_key(0)?;
+        for entry in streams.allow(&[0], 0) {
+            driver::numbered(info, &entry)?;
+        }
+    }
     for entry in &needs.entries {
         driver::numbered(info, entry)?;
     }

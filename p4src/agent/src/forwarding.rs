@@ -15,8 +15,8 @@ use crate::config::{
     PortConfig, Role,
 };
 use crate::driver::{Driver, entry};
-use crate::ports;
 use crate::routes::{Hop, Mac, RouteConfig};
+use crate::{notices, ports};
 
 const HOST_IN: &str = "Ingress.host_ports";
 const HOST_OUT: &str = "Egress.host_ports";
@@ -59,7 +59,7 @@ pub fn configure(driver: &Driver, config: &Config) -> Result<(), ClientError> {
     driver.change(&present, &entries(driver.info(), config, &groups)?)?;
     driver.change(&driver.entries(MEMBERS)?, &members)?;
     match config.collection.method {
-        Method::Packets => mirror(driver, &config.collection),
+        Method::Packets => mirrors(driver, &config.collection),
         Method::Registers => Ok(()),
     }
 }
@@ -220,16 +220,25 @@ pub(crate) fn check(info: &Info) -> Result<(), InfoError> {
     Ok(())
 }
 
-/// The session that copies the front of a full collection packet, so that it goes on.
-fn mirror(driver: &Driver, collection: &CollectionConfig) -> Result<(), ClientError> {
-    let values = [
-        ("$session_enable", Value::Bool(true)),
-        ("$direction", Value::Word("INGRESS".to_owned())),
-        ("$ucast_egress_port", Value::Number(collection.recirculation_port.into())),
-        ("$ucast_egress_port_valid", Value::Bool(true)),
-        ("$max_pkt_len", Value::Number(FRONT as u64)),
+/// The session that copies the front of a full collection packet, so that it goes on, and that of
+/// notices.
+fn mirrors(driver: &Driver, collection: &CollectionConfig) -> Result<(), ClientError> {
+    let CollectionConfig { mirror_session, notice_session, .. } = *collection;
+    let sessions = [
+        (mirror_session, "INGRESS", collection.recirculation_port, FRONT),
+        (notice_session, "BOTH", collection.cpu_port, notices::FRONT),
     ];
-    driver.put("$mirror.cfg", ("$sid", collection.mirror_session.into()), Some("$normal"), &values)
+    for (session, direction, port, front) in sessions {
+        let values = [
+            ("$session_enable", Value::Bool(true)),
+            ("$direction", Value::Word(direction.to_owned())),
+            ("$ucast_egress_port", Value::Number(port.into())),
+            ("$ucast_egress_port_valid", Value::Bool(true)),
+            ("$max_pkt_len", Value::Number(front as u64)),
+        ];
+        driver.put("$mirror.cfg", ("$sid", session.into()), Some("$normal"), &values)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

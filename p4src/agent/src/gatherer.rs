@@ -2,7 +2,7 @@
 //! tables for their next epoch as soon as its configuration is settled.
 
 use std::collections::BTreeSet;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,7 +40,10 @@ pub(crate) enum Task {
     Collect(Closed),
     /// Take its last side out, if anything is to be had from it, and clear it. The epoch is the
     /// first one that it has been recorded in.
-    Finish { epoch: u64, closed: Option<Closed> },
+    Finish { epoch: u64, closed: Option<Closed>, numbers: Vec<Range<u32>> },
+    /// Say that no packet of the epoch, or of the window that begins with it, can be recorded any
+    /// more: so many came too late, and the notices of events with these numbers are of them.
+    Seal { epoch: u64, late_packets: u64, numbers: Vec<Range<u32>> },
 }
 
 /// What is to be sent to the controller.
@@ -49,7 +52,7 @@ pub(crate) enum Part {
     /// The words of a side, and with one of an epoch's sides the switch's totals.
     Side { closed: Closed, words: Vec<Vec<u32>>, totals: Option<Vec<(String, u64)>> },
     /// No packet of the epoch, or of the window that begins with it, can be recorded any more.
-    Sealed { epoch: u64, late_packets: u64 },
+    Sealed { epoch: u64, late: (u64, Vec<u8>) },
 }
 
 /// The plans that hold and will; the controller changes them.
@@ -144,6 +147,7 @@ impl Gatherer {
     }
 
     fn step(&mut self) -> Result<ControlFlow<()>, ClientError> {
+        self.collector.receive();
         let now_ns = unix_ns();
         let mut most = NAP;
         if let Some(&epoch) = self.clean.first() {
@@ -161,10 +165,15 @@ impl Gatherer {
             most = most.min(Duration::from_nanos(due_ns - now_ns));
         }
         match self.channels.tasks.recv_timeout(most) {
-            Ok(Task::Collect(closed)) => self.side(closed)?,
-            Ok(Task::Finish { epoch, closed }) => {
-                closed.map_or(Ok(()), |closed| self.side(closed))?;
+            Ok(Task::Collect(closed)) => self.side(closed, &[])?,
+            Ok(Task::Finish { epoch, closed, numbers }) => {
+                closed.map_or(Ok(()), |closed| self.side(closed, &numbers))?;
                 self.clear(epoch)?;
+            }
+            Ok(Task::Seal { epoch, late_packets, numbers }) => {
+                let notices = self.collector.notices(&numbers);
+                let late = self.setup.seal(epoch, late_packets, &notices);
+                let _ = self.channels.parts.send(Part::Sealed { epoch, late });
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Ok(ControlFlow::Break(())),
@@ -179,8 +188,8 @@ impl Gatherer {
         Instant::now() + Duration::from_nanos(left_ns)
     }
 
-    /// Takes a side out of the switch.
-    fn side(&mut self, closed: Closed) -> Result<(), ClientError> {
+    /// Takes a side out of the switch; the notices of events with these numbers are of it.
+    fn side(&mut self, mut closed: Closed, numbers: &[Range<u32>]) -> Result<(), ClientError> {
         let Closed { epoch, side, stall_ns, .. } = closed;
         let (start, until) = (Instant::now(), self.deadline(epoch));
         let sources = self.setup.sources(side);
@@ -191,6 +200,7 @@ impl Gatherer {
             warn!(epoch, "discarded: not out of the switch before its group's next epoch");
             return Ok(());
         };
+        closed.notices = self.collector.notices(numbers);
         self.counters.gathered.add(1);
         debug!(epoch, side = side.name(), us = start.elapsed().as_micros() as u64, "collected");
         self.counters.stalled.add((stall_ns > 0).into());

@@ -26,6 +26,7 @@ pub mod hashes;
 pub mod marks;
 mod measuring;
 mod metrics;
+pub mod notices;
 mod pilot;
 mod ports;
 pub mod routes;

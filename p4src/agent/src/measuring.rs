@@ -17,12 +17,12 @@ use tokio::runtime::Runtime;
 use tracing::{error, info};
 
 use crate::collector::{Collector, Way};
-use crate::config::Config;
+use crate::config::{Config, Method};
 use crate::counters::Counters;
 use crate::driver::Driver;
 use crate::gatherer::{Channels, Gatherer, Part, Run, prepare_ns};
 use crate::marks;
-use crate::pilot::{MarkedBy, Pilot};
+use crate::pilot::{MarkedBy, Noticing, Pilot};
 use crate::system::{Plan, Setup, System};
 use crate::tables::TableEntry;
 use crate::{collector, fits, forwarding, system};
@@ -317,7 +317,7 @@ impl Measuring {
             end: run.end.clone(),
             tasks: Some(give_task),
             ready,
-            parts: self.to_controller.clone(),
+            noticing: self.noticing(&run),
             counters: self.counters.clone(),
             clock_set: self.clock_set.clone(),
             routes: self.routes.clone(),
@@ -334,6 +334,15 @@ impl Measuring {
         let flag = stop.clone();
         let gatherer = std::thread::spawn(move || gatherer.run(&flag));
         Threads { stop, pilot, gatherer }
+    }
+
+    /// Where the program of a system numbers notices, and the way for them.
+    fn noticing(&self, run: &Run) -> Option<Noticing> {
+        let collection = &self.config.collection;
+        let is_way = collection.method == Method::Packets;
+        let session = is_way.then_some(collection.notice_session);
+        let streams = run.setup.needs().notices?;
+        Some(Noticing { streams, session, allowed: Vec::new() })
     }
 
     /// Stops the session's threads and says what ended them.

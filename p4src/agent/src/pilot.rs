@@ -3,6 +3,7 @@
 //! longer, is for the [gatherer](crate::gatherer).
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
@@ -19,8 +20,9 @@ use tracing::warn;
 use crate::config::CarrierKind;
 use crate::counters::{Counters, LEFT, cells};
 use crate::driver::Driver;
-use crate::gatherer::{Part, Task};
+use crate::gatherer::Task;
 use crate::marks::{self, Marks};
+use crate::notices::Streams;
 use crate::system::{Closed, Plan, side_at_flip, side_at_take};
 
 /// Longest sleep, so that a stop is seen soon.
@@ -59,6 +61,8 @@ struct Group {
     opened: Option<u64>,
     /// How many packets had come without a mark by then.
     unmarked: u64,
+    /// The numbers of the next notices when the group was closed.
+    numbers: Vec<u32>,
 }
 
 /// What is known of a window: all epochs that are recorded in one group, from its clearing to the
@@ -72,6 +76,8 @@ struct Window {
     unrecorded: u64,
     foreign_packets: u64,
     unmarked: u64,
+    /// The numbers of the next notices when its first epoch was opened.
+    numbers: Vec<u32>,
 }
 
 /// What the pilot keeps: by timestamp bit the epochs, by parity the windows, and what is ready.
@@ -98,13 +104,23 @@ pub(crate) struct Pilot {
     /// None once all that was to be measured is.
     pub(crate) tasks: Option<Sender<Task>>,
     pub(crate) ready: Receiver<Ready>,
-    pub(crate) parts: Sender<Part>,
+    pub(crate) noticing: Option<Noticing>,
     pub(crate) counters: Arc<Counters>,
     /// By how many nanoseconds the clock was set that has ended the session; 0 where none was.
     pub(crate) clock_set: Arc<AtomicI64>,
     /// When the routes changed last.
     pub(crate) routes: RouteWatch,
     pub(crate) marked_by: MarkedBy,
+}
+
+/// Where the program numbers notices, and what it may send.
+#[derive(Debug)]
+pub(crate) struct Noticing {
+    pub(crate) streams: Streams,
+    /// By which mirror session, where there is a way for them.
+    pub(crate) session: Option<u16>,
+    /// The entries of what it may send.
+    pub(crate) allowed: Vec<TableEntry>,
 }
 
 /// By what packets are marked, and what the switch knows of it.
@@ -121,7 +137,9 @@ impl Pilot {
     /// Runs until `stop` is set, or the clock is. Where marks are signed, none is then written or
     /// believed any more.
     pub(crate) fn run(mut self, stop: &AtomicBool) -> Result<(), ClientError> {
-        let result = self.rotate(stop);
+        let result = self.silence().and_then(|()| self.rotate(stop));
+        // A driver that has gone sends none either.
+        let _ = self.silence();
         if self.marked_by.marks.is_some() {
             // A driver that has gone has none either.
             let _ = self.driver.clear(marks::EPOCHS);
@@ -137,7 +155,7 @@ impl Pilot {
         // so, and that of the other one is to be cleared as well. Where marks are signed, it is not
         // marked before the first epoch is armed: it may be too early for that bit.
         self.stamp(self.first_epoch - 1)?;
-        self.task(Task::Finish { epoch: self.first_epoch - 2 * self.window, closed: None });
+        self.discard(self.first_epoch - 2 * self.window);
         let mut clock = WatchedClock::of_system();
         while !stop.load(Ordering::Relaxed) {
             let (now_ns, by_ns) = clock.read();
@@ -162,7 +180,7 @@ impl Pilot {
                 }
                 Some(Due { event: Event::Take(epoch), .. }) => {
                     counted = self.count()?;
-                    self.task(Task::Finish { epoch: self.first(epoch), closed: None });
+                    self.discard(self.first(epoch));
                 }
                 None => {
                     let left = Duration::from_nanos(schedule.next_at_ns() - now_ns);
@@ -197,20 +215,23 @@ impl Pilot {
         let [.., counted, unmarked] = self.count()?;
         group.unmarked = unmarked;
         group.opened = group.measured.is_some().then_some(counted);
+        let numbers = self.numbers()?;
         if let Some((closed, before)) = group.closed.take() {
             let window = &mut windows[self.parity(closed)];
             window.late_packets += counted.saturating_sub(before);
             let (epoch, late_packets) = (self.first(closed), window.late_packets);
             if self.is_last(closed) && self.is_reported(epoch) {
-                let _ = self.parts.send(Part::Sealed { epoch, late_packets });
+                let numbers = between(&group.numbers, &numbers);
+                self.task(Task::Seal { epoch, late_packets, numbers });
             }
         }
         let window = &mut windows[self.parity(epoch)];
         if epoch == self.first(epoch) {
-            *window = Window { is_whole: true, ..Window::default() };
+            let numbers = numbers.clone();
+            *window = Window { is_whole: true, numbers, ..Window::default() };
         }
         window.is_whole &= group.measured.is_some();
-        Ok(())
+        self.allow_notices(&numbers)
     }
 
     fn flip(&self, epoch: u64, at_ns: u64, state: &State) -> Result<(), ClientError> {
@@ -250,6 +271,7 @@ impl Pilot {
         // Read while the group is still open: a packet that leaves between this and the closing is
         // recorded, and one between the closing and any later reading would be in no count at all.
         let counted = self.count()?;
+        let numbers = self.numbers()?;
         // While both groups are open, no packet comes late: one that is not recorded is foreign.
         let both_open = groups[timestamp_bit(epoch + 1)].opened;
         let foreign_packets = both_open.map_or(0, |opened| counted[2].saturating_sub(opened));
@@ -262,6 +284,7 @@ impl Pilot {
         }
         let now_ns = unix_ns();
         group.closed = Some((epoch, counted[2]));
+        group.numbers.clone_from(&numbers);
         let window = &mut windows[self.parity(epoch)];
         if now_ns >= self.clock.arm_time(epoch + 2) {
             window.stall_ns = window.stall_ns.max(now_ns.saturating_sub(at_ns));
@@ -281,8 +304,10 @@ impl Pilot {
                 foreign_packets: window.foreign_packets,
                 unmarked: self.marked_by.marks.as_ref().map(|_| window.unmarked),
                 routes_changed: self.routes_changed_since(epoch),
+                notices: Vec::new(),
             });
-            self.task(Task::Finish { epoch, closed });
+            let numbers = between(&window.numbers, &numbers);
+            self.task(Task::Finish { epoch, closed, numbers });
         }
         Ok(counted)
     }
@@ -329,8 +354,39 @@ impl Pilot {
         self.driver.set_default(TIMESTAMP, SET_TIMESTAMP, &values)
     }
 
+    /// Has a group cleared of which nothing is to be had.
+    fn discard(&self, epoch: u64) {
+        self.task(Task::Finish { epoch, closed: None, numbers: Vec::new() });
+    }
+
     fn task(&self, task: Task) {
-        let _ = self.tasks.as_ref().map(|tasks| tasks.send(task));
+        if let Some(tasks) = &self.tasks {
+            let _ = tasks.send(task);
+        }
+    }
+
+    /// The numbers of the next notices, by stream.
+    fn numbers(&self) -> Result<Vec<u32>, ClientError> {
+        let Some(Noticing { streams, .. }) = &self.noticing else { return Ok(Vec::new()) };
+        let cells = self.driver.elements(&streams.numbers(), 0..streams.count.into())?;
+        Ok(cells.iter().map(|cell| cell.first().map_or(0, |&number| number as u32)).collect())
+    }
+
+    /// Lets notices be sent, where there is a way for them.
+    fn allow_notices(&mut self, next: &[u32]) -> Result<(), ClientError> {
+        let Some(Noticing { streams, session: Some(session), allowed }) = &mut self.noticing else {
+            return Ok(());
+        };
+        let wanted = self.driver.numbered(&streams.allow(next, *session))?;
+        self.driver.change(allowed, &wanted)?;
+        *allowed = wanted;
+        Ok(())
+    }
+
+    /// Lets none be sent.
+    fn silence(&self) -> Result<(), ClientError> {
+        let silence = |of: &Noticing| self.driver.clear(&of.streams.budgets());
+        self.noticing.as_ref().map_or(Ok(()), silence)
     }
 
     fn end(&self) -> u64 {
@@ -341,4 +397,9 @@ impl Pilot {
     fn count(&self) -> Result<[u64; CELLS as usize], ClientError> {
         cells(&self.driver, LEFT)
     }
+}
+
+/// From one reading of the next notices' numbers to another, by stream.
+fn between(from: &[u32], to: &[u32]) -> Vec<Range<u32>> {
+    from.iter().zip(to).map(|(&from, &to)| from..to).collect()
 }

@@ -110,6 +110,7 @@ impl Setup for Transit {
                 total("sketchint.mtu_exceeded", 3),
                 total("sketchint.foreign", 4),
             ],
+            notices: None,
         }
     }
 

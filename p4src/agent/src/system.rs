@@ -13,6 +13,7 @@ use calumma_switch_host::{Session, SystemOffer};
 use calumma_wire::{Role, Side, SideKind, SystemId, SystemSetup};
 
 use crate::collection::Source;
+use crate::notices::{Received, Streams};
 use crate::tables::TableEntry;
 
 /// A measurement system with a P4 program.
@@ -113,6 +114,13 @@ pub trait Setup: Send + Sync {
     /// # Errors
     /// Words that are not those of a group of this setup.
     fn side(&self, closed: &Closed, words: &[Vec<u32>]) -> Result<Side, String>;
+
+    /// What is sent when no packet of an epoch, or of the window that begins with it, can be
+    /// recorded any more: how many came too late, and what else the system says of these. So many
+    /// were `counted`, and `notices` came of them, by stream.
+    fn seal(&self, _epoch: u64, counted: u64, _notices: &[Received]) -> (u64, Vec<u8>) {
+        (counted, Vec::new())
+    }
 }
 
 /// How a program is built.
@@ -150,6 +158,8 @@ pub struct Needs {
     pub entries: Vec<TableEntry>,
     /// What it counts besides what every program does.
     pub totals: Vec<Total>,
+    /// Where it numbers [notices](crate::notices), if it sends any.
+    pub notices: Option<Streams>,
 }
 
 /// A total that a program counts: packets in a cell of one of its counters.
@@ -195,14 +205,25 @@ pub struct Closed {
     pub unmarked: Option<u64>,
     /// Whether the routes that the switch forwards by changed while it was recorded, or may have.
     pub routes_changed: bool,
+    /// What came of the notices since the group was opened, by stream; nothing of programs that
+    /// send none, and of a side that is over when its epoch is.
+    pub notices: Vec<Received>,
 }
 
 impl Closed {
     /// One that was over in time, of which nothing is counted, and nothing known of its routes.
     pub fn in_time(epoch: u64, side: SideKind, plan: Plan) -> Self {
-        let (stall_ns, unrecorded, foreign_packets, unmarked) = (0, 0, 0, None);
-        let routes_changed = true;
-        Self { epoch, side, plan, stall_ns, unrecorded, foreign_packets, unmarked, routes_changed }
+        Self {
+            epoch,
+            side,
+            plan,
+            stall_ns: 0,
+            unrecorded: 0,
+            foreign_packets: 0,
+            unmarked: None,
+            routes_changed: true,
+            notices: Vec::new(),
+        }
     }
 }
 

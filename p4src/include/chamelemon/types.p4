@@ -17,6 +17,18 @@ header bridge_h {
 
 const bit<16> BRIDGE_BYTES = 13;
 
+// What the CPU is told of a packet that no sketch holds.
+header notice_h {
+    bit<8> kind;
+    bit<8> stream;
+    bit<32> number;
+    bit<32> src;
+    bit<32> dst;
+    bit<32> ports;
+    bit<8> protocol;
+    bit<8> mark;               // epoch bits known (1), 0 (2), epoch bits (2), mark (3)
+}
+
 // What the hash functions give (docs/contract.md).
 struct hashes_t {
     word_t word0;              // low bits of lanes 0 to 2: the bucket arrays

@@ -172,9 +172,8 @@ impl Node {
                     for finished in tofino.step(shown_ns)? {
                         match finished {
                             Finished::Side(side) => self.conversation.side(side),
-                            Finished::Sealed { system, epoch, late_packets } => {
-                                let seal = (late_packets, Vec::new());
-                                self.conversation.sealed(system, epoch, seal)
+                            Finished::Sealed { system, epoch, late } => {
+                                self.conversation.sealed(system, epoch, late)
                             }
                         };
                     }

@@ -3,6 +3,8 @@
 //! What its driver and the collection packets do takes no time here; live fabrics have both.
 
 mod entries;
+mod noticing;
+mod registers;
 
 use std::fmt;
 use std::mem;
@@ -17,7 +19,7 @@ use calumma_epoch::{EpochClock, Event, Schedule, Timeline, timestamp_bit};
 use calumma_plane::MarkedRun;
 use calumma_sketch::WideKey;
 use calumma_switch_host::{self as host, Measurer, SystemOffer};
-use calumma_switchd::collection::Source;
+use calumma_switchd::notices::Received;
 use calumma_switchd::system::{
     Closed, EpochEntries, Plan, Setup, System, side_at_flip, side_at_take,
 };
@@ -25,6 +27,7 @@ use calumma_tna::{Entry, Program, Switch};
 use calumma_wire::{Role, Side, SystemId, SystemSetup};
 
 use self::entries::{add, modelled};
+use self::noticing::Noticing;
 use super::network::{Bytes, IP_OFFSET, bytes};
 use super::stay::{Stay, SwitchQuality};
 use super::systems::Systems;
@@ -51,8 +54,8 @@ pub(super) enum Finished {
         system: SystemId,
         /// The epoch.
         epoch: u64,
-        /// Packets that came too late.
-        late_packets: u64,
+        /// Packets that came too late, and what else the system says of them.
+        late: (u64, Vec<u8>),
     },
 }
 
@@ -97,6 +100,7 @@ struct Session {
     /// The plan accepted last, and the epoch from which it holds.
     holding: (Plan, u64),
     groups: [Group; 2],
+    noticing: Noticing,
     /// Packets that have left, as they were counted when a group was closed last.
     left: [u64; KINDS],
     /// By parity: what is recorded together, in one group of registers.
@@ -104,13 +108,15 @@ struct Session {
 }
 
 /// What is known of a window, which is one epoch or several.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 struct Window {
     /// Its first epoch, where packets have been recorded since then.
     first: Option<u64>,
     late_packets: u64,
     unrecorded: u64,
     foreign_packets: u64,
+    /// The numbers of the next notices when its first epoch was opened.
+    numbers: Vec<u32>,
 }
 
 /// Of packets that leave the program counts those of which nothing is to be recorded, those that
@@ -126,6 +132,8 @@ struct Group {
     closed: Option<(u64, u64)>,
     /// How many packets could not be recorded when the group was opened.
     opened: Option<u64>,
+    /// The numbers of the next notices when the group was closed.
+    numbers: Vec<u32>,
 }
 
 impl fmt::Debug for Session {
@@ -249,12 +257,12 @@ impl Tofino {
     /// A packet goes in through a port, and out through the other one.
     fn pass(&mut self, port: u16, packet: &mut Bytes, stay: Stay) {
         let Some(session) = &mut self.session else { return };
-        let switch = &mut session.switch;
+        let Session { switch, noticing, .. } = &mut **session;
         switch.set_time(stay.arrived_ns);
         switch.offer(port, packet.bytes());
         switch.run_ingress();
         switch.set_time(stay.departed_ns);
-        switch.run(1, |_, sent| {
+        noticing.run(switch, |sent| {
             let longer = sent.len().saturating_sub(packet.bytes().len());
             if longer > 0 {
                 packet.prepend(longer);
@@ -390,6 +398,7 @@ impl Session {
             let host = Entry::new("host").exact("egress_port", FIRST).arg("dscp", 0u8);
             switch.add_entry("Egress.host_ports", &host)?;
         }
+        let noticing = Noticing::new(&mut switch, setup.needs().notices);
         let plan = Plan::from(&*asked.plan);
         let mut session = Self {
             id: asked.system,
@@ -405,6 +414,7 @@ impl Session {
             plans: Timeline::new(plan.clone()),
             holding: (plan, *first_epoch),
             groups: Default::default(),
+            noticing,
             left: [0; KINDS],
             windows: Default::default(),
         };
@@ -455,11 +465,17 @@ impl Session {
     fn arm(&mut self, epoch: u64) -> Result<Option<Finished>> {
         let bit = timestamp_bit(epoch);
         let [.., unrecorded] = self.count()?;
+        let next = self.noticing.next(&self.switch)?;
         let closed = self.groups[bit].closed.take();
-        let sealed = closed.and_then(|(epoch, before)| self.seal(epoch, unrecorded - before));
+        let sealed = closed.and_then(|(epoch, before)| {
+            let numbers = mem::take(&mut self.groups[bit].numbers);
+            self.seal(epoch, unrecorded - before, &self.noticing.received(&numbers, &next))
+        });
+        self.noticing.allow(&mut self.switch, &next)?;
         let (first, parity) = (self.first(epoch), self.parity(epoch));
         if epoch == first {
-            self.windows[parity] = Window { first: Some(epoch), ..Window::default() };
+            let first = Some(epoch);
+            self.windows[parity] = Window { first, numbers: next, ..Window::default() };
         }
         if epoch <= self.end && self.windows[parity].first == Some(first) {
             let plan = self.plans.freeze(epoch);
@@ -476,13 +492,14 @@ impl Session {
     }
 
     /// No packet of an epoch can be recorded any more, and so many came late.
-    fn seal(&mut self, epoch: u64, late_packets: u64) -> Option<Finished> {
+    fn seal(&mut self, epoch: u64, late_packets: u64, notices: &[Received]) -> Option<Finished> {
         let (first, parity) = (self.first(epoch), self.parity(epoch));
         let window = &mut self.windows[parity];
         window.late_packets += late_packets;
         let (system, late_packets) = (self.id, window.late_packets);
         let is_over = self.is_last(epoch) && first + self.setup.window() <= self.end;
-        is_over.then_some(Finished::Sealed { system, epoch: first, late_packets })
+        let late = self.setup.seal(first, late_packets, notices);
+        is_over.then_some(Finished::Sealed { system, epoch: first, late })
     }
 
     /// The first epoch of an epoch's window.
@@ -506,8 +523,8 @@ impl Session {
         let Some(side) = side_at_flip(self.role) else { return Ok(None) };
         let Some((plan, _)) = &self.groups[timestamp_bit(epoch)].measured else {
             // What entered before the first epoch is of none.
-            let sources = self.setup.sources(side).to_vec();
-            self.clear(&sources, self.parity(epoch))?;
+            let (sources, parity) = (self.setup.sources(side), self.parity(epoch));
+            registers::clear(&mut self.switch, sources, parity)?;
             return Ok(None);
         };
         if epoch >= self.end {
@@ -529,30 +546,33 @@ impl Session {
         }
         let left = self.count()?;
         let before = mem::replace(&mut self.left, left);
+        let next = self.noticing.next(&self.switch)?;
         if epoch < self.end {
             self.groups[bit].closed = Some((epoch, left[2]));
+            self.groups[bit].numbers.clone_from(&next);
         }
         let (first, parity) = (self.first(epoch), self.parity(epoch));
         let window = &mut self.windows[parity];
         window.foreign_packets += opened.map_or(0, |opened| left[2] - opened);
         window.unrecorded += left[0] - before[0];
         let Window { unrecorded, foreign_packets, .. } = *window;
+        let notices = self.noticing.received(&window.numbers, &next);
         if !self.is_last(epoch) {
             return Ok(None);
         }
         let mut finished = None;
         if epoch < self.end {
             let closed = Closed::in_time(first, side_at_take(self.role), plan);
-            let closed = Closed { unrecorded, foreign_packets, ..closed };
+            let closed = Closed { unrecorded, foreign_packets, notices, ..closed };
             finished = Some(self.side(&closed)?);
         }
-        self.clear(&self.setup.needs().sources, parity)?;
+        registers::clear(&mut self.switch, &self.setup.needs().sources, parity)?;
         Ok(finished)
     }
 
     fn side(&self, closed: &Closed) -> Result<Finished> {
         let sources = self.setup.sources(closed.side);
-        let words = self.words(sources, self.parity(closed.epoch))?;
+        let words = registers::words(&self.switch, sources, self.parity(closed.epoch))?;
         self.setup.side(closed, &words).map(Finished::Side).map_err(anyhow::Error::msg)
     }
 
@@ -563,33 +583,6 @@ impl Session {
             *count = self.switch.read_counter("Egress.packets", kind)?.packets;
         }
         Ok(counts)
-    }
-
-    /// The words of a group, source by source.
-    fn words(&self, sources: &[Source], parity: usize) -> Result<Vec<Vec<u32>>> {
-        let words = |source: &Source| -> Result<Vec<u32>> {
-            let mut lanes = Vec::new();
-            for name in &source.registers {
-                lanes.extend(self.switch.read_register_lanes(name)?);
-            }
-            let elements = source.elements as usize;
-            let group = parity * elements..(parity + 1) * elements;
-            Ok(group.flat_map(|at| lanes.iter().map(move |lane| lane[at])).collect())
-        };
-        sources.iter().map(words).collect()
-    }
-
-    fn clear(&mut self, sources: &[Source], parity: usize) -> Result<()> {
-        for source in sources {
-            let elements = source.elements as usize;
-            for name in &source.registers {
-                let lanes = self.switch.read_register_lanes(name)?.len();
-                for at in parity * elements..(parity + 1) * elements {
-                    self.switch.write_register(name, at, &[0, 0][..lanes])?;
-                }
-            }
-        }
-        Ok(())
     }
 }
 

@@ -18,6 +18,7 @@ mod simulation;
 mod sketchint;
 mod stacks;
 mod stalls;
+mod strays;
 #[path = "../../../p4src/agent/tests/agent/common/mod.rs"]
 mod switch;
 mod tiny;

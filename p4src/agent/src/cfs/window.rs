@@ -294,6 +294,7 @@ impl Setup for Windows {
             epoch_tables: vec!["Ingress.windows".to_owned()],
             entries: self.fixed().into_iter().chain(self.recorded_in(0)).collect(),
             totals: Vec::new(),
+            notices: None,
         }
     }
 

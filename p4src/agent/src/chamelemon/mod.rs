@@ -8,11 +8,13 @@ pub mod entries;
 pub mod program;
 pub mod sketches;
 mod sources;
+mod strays;
 
 use std::sync::Arc;
 
 use calumma_chamelemon::frames::{
-    self, Defects, EgressSide, Holding, IngressSide, SessionPlan, SwitchSession, decode_plan,
+    self, Defects, EgressSide, Holding, IngressSide, Late, SessionPlan, SwitchSession, VERSION,
+    decode_plan,
 };
 use calumma_chamelemon::{Attention, Layout, Partition, SampleRate};
 use calumma_plane::Strays;
@@ -20,6 +22,7 @@ use calumma_sketch::{HashFamily, HashKey};
 use calumma_switch_host::{Session, SystemOffer};
 use calumma_wire::{Role, Side, SideKind, SystemSetup};
 
+use crate::notices::Received;
 use crate::system::{Build, Closed, Constants, EpochEntries, Needs, Setup, System};
 use crate::tables::TableEntry;
 use crate::{collection, hashes};
@@ -130,6 +133,7 @@ pub fn needs(layout: &Layout) -> Needs {
         epoch_tables: entries::epoch_tables(),
         entries,
         totals: Vec::new(),
+        notices: Some(strays::STREAMS),
     }
 }
 
@@ -167,9 +171,9 @@ impl Setup for Sketches {
     }
 
     fn side(&self, closed: &Closed, words: &[Vec<u32>]) -> Result<Side, String> {
-        let Closed { epoch, stall_ns, foreign_packets, .. } = *closed;
+        let Closed { epoch, stall_ns, .. } = *closed;
         let attention = &self.session.check(&closed.plan)?;
-        let defects = Defects { stall_ns, foreign_packets, ..Defects::default() };
+        let defects = Defects { stall_ns, ..Defects::default() };
         let nonsense = |problem: sketches::Nonsense| problem.to_string();
         if closed.side == SideKind::Ingress {
             let IngressSketches { packets, classifier, upstream } =
@@ -189,22 +193,39 @@ impl Setup for Sketches {
         }
         let EgressSketches { encoded, downstream } =
             EgressSketches::new(self.layout(), words).map_err(nonsense)?;
-        let (packets, downstream) = (encoded + closed.unrecorded, &downstream);
-        let (balance, strays) = (None, None);
-        // Their flows are not known: each may have been one that seems lost.
-        let unmarked = closed.unmarked.map(|beyond| Strays { entries: Vec::new(), beyond });
+        let notices = |stream: usize| closed.notices.get(stream);
+        let misfits = notices((epoch & 1) as usize);
+        let foreign_packets = misfits.map_or(closed.foreign_packets, Received::events);
+        let defects = Defects { foreign_packets, ..defects };
+        let strays = misfits.map(|of| strays::misfits(of, epoch));
+        let packets = encoded + closed.unrecorded + strays.as_ref().map_or(0, strays::of_epoch);
+        // Where they are only counted, each may have been one of a flow that seems to have lost it.
+        let of_count = |beyond| Strays { entries: Vec::new(), beyond };
+        let unmarked = closed.unmarked.map(|counted| {
+            notices(strays::UNMARKED).map_or_else(|| of_count(counted), strays::unmarked)
+        });
         let side = EgressSide {
             epoch,
             attention,
             defects,
             packets,
-            downstream,
-            balance,
+            downstream: &downstream,
+            balance: None,
             strays,
             unmarked,
             key: None,
         };
         Ok(self.session.egress(side))
+    }
+
+    fn seal(&self, epoch: u64, counted: u64, notices: &[Received]) -> (u64, Vec<u8>) {
+        let Some(late) = notices.get((epoch & 1) as usize) else { return (counted, Vec::new()) };
+        let packets = late.events();
+        if self.session.version() < VERSION {
+            return (packets, Vec::new());
+        }
+        let strays = strays::late(late, epoch);
+        (packets, Late { unencoded: 0, strays }.encode())
     }
 }
 

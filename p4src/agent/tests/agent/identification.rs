@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use calumma_chamelemon::frames::Message;
+use calumma_chamelemon::frames::{Message, VERSION};
 use calumma_interface::Plug;
 use calumma_plane::carrier::{Carry, IpId, Numbers as Identifications, Signer};
 use calumma_plane::packet::Frame;
-use calumma_sketch::Arithmetic;
+use calumma_sketch::{Arithmetic, FlowKey};
 use calumma_switch_host::unix_ns;
 use calumma_switchd::config::Config;
 use calumma_switchd::marks;
@@ -29,7 +29,9 @@ fn packets_are_signed_by_the_sessions_key_epoch_by_epoch() {
     let text = text.replace("dscp = 40", "kind = \"ip-id\"");
     let config = Config::parse(&text, "the test's configuration").unwrap();
     let _daemon = Daemon::start(config, packets(model.cpu.take().unwrap()));
-    let Message::Hello { marking, .. } = controller.welcome() else { panic!("a hello") };
+    let Message::Hello { marking, .. } = controller.welcome_with(VERSION) else {
+        panic!("a hello")
+    };
     assert_eq!(marking.carrier, "ip-id");
 
     let mut numbers = Numbers(3);
@@ -69,6 +71,16 @@ fn packets_are_signed_by_the_sessions_key_epoch_by_epoch() {
         model.fabric.send(&stranger);
         assert_eq!(Model::next(&mut model.host), stranger);
     }
+    // Its flow is known.
+    let unmarked = |message: &Message| match message {
+        Message::Egress(side) => {
+            let strays = side.unmarked.as_ref().and_then(|of| of.get::<FlowKey>()).unwrap();
+            assert!(strays.entries.iter().all(|stray| stray.key == sent.key), "{strays:?}");
+            strays.beyond == 0 && !strays.entries.is_empty()
+        }
+        _ => false,
+    };
+    controller.receive(unmarked);
     let counted = |(name, total): &(String, u64)| name == "egress.unmarked" && *total > 0;
     controller.receive(|message| match message {
         Message::Ingress(side) => side.counters.iter().any(counted),

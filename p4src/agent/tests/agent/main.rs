@@ -11,6 +11,7 @@ mod forwarding;
 mod generated;
 mod hops;
 mod identification;
+mod notices;
 mod operation;
 mod rig;
 mod sketchint;

@@ -303,8 +303,13 @@ pub(crate) struct Controller {
 impl Controller {
     /// One that lets epochs last that long.
     pub(crate) fn new(layout: &Layout, epoch_ms: u64) -> Controller {
+        Controller::of(layout, attention(), epoch_ms)
+    }
+
+    /// The same, with another attention at first.
+    pub(crate) fn of(layout: &Layout, attention: Attention, epoch_ms: u64) -> Controller {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (layout, attention) = (layout.clone(), attention());
+        let layout = layout.clone();
         let guards = Guards { clock_ns: 5_000_000, flight_ns: 150_000_000 };
         let clock = EpochClock::new(epoch_ms * 1_000_000, guards).unwrap();
         Controller { listener, layout, attention, clock, link: None }
@@ -316,13 +321,18 @@ impl Controller {
 
     /// Takes the daemon's connection and welcomes it; gives its hello.
     pub(crate) fn welcome(&mut self) -> Message {
+        self.welcome_with(calumma_chamelemon::frames::OLDEST_VERSION)
+    }
+
+    /// The same, and has it speak that version.
+    pub(crate) fn welcome_with(&mut self, version: u8) -> Message {
         let (stream, _) = self.listener.accept().unwrap();
         stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
         self.link = Some((stream, FrameReader::new()));
         let hello = self.receive(|message| matches!(message, Message::Hello { .. }));
         let clock = self.clock;
         self.send(&Message::Welcome {
-            version: calumma_chamelemon::frames::OLDEST_VERSION,
+            version,
             layout: self.layout.clone(),
             hash_key: HashKey::from_bytes(KEY),
             epoch_length_ns: clock.length_ns(),

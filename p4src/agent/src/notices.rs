@@ -1,0 +1,215 @@
+//! Notices: packets of their own by which a program says at once, through the CPU port, what it
+//! keeps in no register (`p4src/include/notices.p4`). The agent numbers nothing: the program gives
+//! every event of a *stream* a number, whether a notice of it is sent or not, so what never came is
+//! known.
+//!
+//! A system whose program sends notices names the control that numbers them and how many streams it
+//! has ([`Needs::notices`](crate::system::Needs::notices)). It is then given, stream by stream,
+//! what came of them ([`Received`]): with a side that is over when its epoch is taken, the events
+//! from the opening of its group (that of the window's first epoch) to its closing, in
+//! [`Closed::notices`](crate::system::Closed::notices); and with the seal, those from there until
+//! its timestamp bit is opened again, in [`Setup::seal`](crate::system::Setup::seal). A stream of
+//! events that belong to one group only should be of that group's parity.
+//!
+//! Copies must not starve collection, which shares the CPU port: of each stream at most [`BUDGET`]
+//! are sent from one arming of an epoch to the next, and [`KEPT`] of the newest are kept. Of others
+//! only the number is known, as of those that were lost.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::collection::ETHER_TYPE;
+use crate::tables::{Match, TableEntry};
+
+/// First byte behind Ethernet.
+const NOTICE: u8 = 0x80;
+
+const ETHERNET: usize = 14;
+
+/// Kind, stream and number.
+const HEADER: usize = 6;
+
+/// Bytes of a packet that its copy keeps beside the notice: the shortest frame. Only Ethernet's
+/// header is of use.
+pub const FRONT: usize = 60;
+
+/// Most notices of a stream that are sent in an epoch.
+pub const BUDGET: u32 = 1024;
+
+/// Most notices of a stream that wait for their epoch's end: more than are sent in three epochs.
+pub const KEPT: usize = 4096;
+
+/// Where a program numbers its notices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Streams {
+    /// The full name of its control `Notices`.
+    pub control: &'static str,
+    /// How many streams it has, at most 8.
+    pub count: u8,
+}
+
+impl Streams {
+    /// The register that numbers events, a cell a stream.
+    pub fn numbers(self) -> String {
+        format!("{}.numbers", self.control)
+    }
+
+    /// The table of what may be sent.
+    pub fn budgets(self) -> String {
+        format!("{}.budgets", self.control)
+    }
+
+    /// Its entries from now on, where the next events of the streams have these numbers: another
+    /// [`BUDGET`] each, by that mirror session.
+    pub fn allow(self, next: &[u32], session: u16) -> Vec<TableEntry> {
+        let entry = |(stream, &next): (u32, &u32)| TableEntry {
+            table: self.budgets(),
+            keys: vec![("stream", Match::Exact(stream))],
+            action: "allow",
+            args: vec![("up_to", next.wrapping_add(BUDGET)), ("by", session.into())],
+        };
+        (0..).zip(next).map(entry).collect()
+    }
+}
+
+/// What came of the events of a stream, between two readings of its number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Received {
+    /// What notices said, in the order of their events: the bytes behind the number, and maybe some
+    /// of the packet.
+    pub bodies: Vec<Vec<u8>>,
+    /// Events that no notice came of.
+    pub missing: u64,
+}
+
+impl Received {
+    /// All events.
+    pub fn events(&self) -> u64 {
+        self.missing + self.bodies.len() as u64
+    }
+}
+
+/// The notices that came, until their epoch is over.
+#[derive(Debug, Default)]
+pub struct Inbox {
+    /// By stream, the newest, in the order in which they came, by number.
+    streams: BTreeMap<u8, Stream>,
+}
+
+#[derive(Debug, Default)]
+struct Stream {
+    bodies: BTreeMap<u32, (u64, Vec<u8>)>,
+    /// How many have come.
+    came: u64,
+    /// By when they came: their numbers.
+    order: BTreeMap<u64, u32>,
+}
+
+impl Inbox {
+    /// Takes a packet from the CPU port; false where it is no notice.
+    pub fn take(&mut self, packet: &[u8]) -> bool {
+        let Some((stream, number, body)) = parse(packet) else { return false };
+        self.streams.entry(stream).or_default().put(number, body.to_vec());
+        true
+    }
+
+    /// What came of the events of a stream that have these numbers, which wrap.
+    pub fn received(&self, stream: u8, numbers: &Range<u32>) -> Received {
+        let events = numbers.end.wrapping_sub(numbers.start);
+        let of_stream = self.streams.get(&stream).into_iter().flat_map(|of| &of.bodies);
+        let position = |number: u32| number.wrapping_sub(numbers.start);
+        let mut there: Vec<_> = of_stream
+            .map(|(&number, (_, body))| (position(number), body))
+            .filter(|&(position, _)| position < events)
+            .collect();
+        there.sort_by_key(|&(position, _)| position);
+        let bodies: Vec<Vec<u8>> = there.into_iter().map(|(_, body)| body.clone()).collect();
+        Received { missing: u64::from(events) - bodies.len() as u64, bodies }
+    }
+}
+
+impl Stream {
+    fn put(&mut self, number: u32, body: Vec<u8>) {
+        self.came += 1;
+        if let Some((before, _)) = self.bodies.insert(number, (self.came, body)) {
+            self.order.remove(&before);
+        }
+        self.order.insert(self.came, number);
+        if self.order.len() > KEPT
+            && let Some((_, oldest)) = self.order.pop_first()
+        {
+            self.bodies.remove(&oldest);
+        }
+    }
+}
+
+/// Stream, number and body of a notice.
+fn parse(packet: &[u8]) -> Option<(u8, u32, &[u8])> {
+    let (ethernet, rest) = packet.split_at_checked(ETHERNET)?;
+    if ethernet[12..] != ETHER_TYPE.to_be_bytes() || rest.first() != Some(&NOTICE) {
+        return None;
+    }
+    let (header, body) = rest.split_at_checked(HEADER)?;
+    let number = header[2..].try_into().ok()?;
+    Some((header[1], u32::from_be_bytes(number), body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn notice(stream: u8, number: u32, body: u8) -> Vec<u8> {
+        let mut packet = vec![2; 12];
+        packet.extend([0x88, 0xB5, 0x80, stream]);
+        packet.extend(number.to_be_bytes());
+        packet.push(body);
+        packet
+    }
+
+    fn bodies(received: &Received) -> Vec<u8> {
+        received.bodies.iter().map(|body| body[0]).collect()
+    }
+
+    #[test]
+    fn notices_are_given_in_the_order_of_their_events_and_the_lost_ones_counted() {
+        let mut inbox = Inbox::default();
+        // In another order, one twice, one lost, around the end of all numbers.
+        for (number, body) in [(1, 4), (u32::MAX, 2), (u32::MAX - 1, 1), (1, 4), (9, 9)] {
+            assert!(inbox.take(&notice(5, number, body)));
+        }
+        let around = |start, end| Range { start, end };
+        let received = inbox.received(5, &around(u32::MAX - 1, 3));
+        assert_eq!((bodies(&received), received.missing), (vec![1, 2, 4], 2));
+        assert_eq!(received.events(), 5);
+        // They may be asked for again, in parts, and are of their stream.
+        assert_eq!(bodies(&inbox.received(5, &around(u32::MAX, 2))), [2, 4]);
+        assert_eq!(inbox.received(5, &(7..7)), Received::default());
+        assert_eq!(inbox.received(4, &(0..3)), Received { bodies: Vec::new(), missing: 3 });
+    }
+
+    #[test]
+    fn only_the_newest_are_kept() {
+        let mut inbox = Inbox::default();
+        let all = 0..2 * KEPT as u32;
+        for number in all.clone() {
+            assert!(inbox.take(&notice(0, number, 0)));
+        }
+        let received = inbox.received(0, &all);
+        assert_eq!((received.bodies.len(), received.missing), (KEPT, KEPT as u64));
+        assert_eq!(inbox.received(0, &(KEPT as u32..all.end)).missing, 0);
+    }
+
+    #[test]
+    fn nothing_else_is_a_notice() {
+        let mut inbox = Inbox::default();
+        let whole = notice(0, 0, 0);
+        for cut in 0..whole.len() - 1 {
+            assert!(!inbox.take(&whole[..cut]));
+        }
+        for (at, byte) in [(12, 0x08), (13, 0xB6), (14, 7)] {
+            let mut other = whole.clone();
+            other[at] = byte;
+            assert!(!inbox.take(&other));
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Notices of a modelled switch: numbered by its program, and kept until an epoch is over.
+
+use std::ops::Range;
+
+use anyhow::Result;
+use calumma_switchd::notices::{FRONT, Inbox, Received, Streams};
+use calumma_tna::{MirrorSession, Switch};
+
+use super::entries::add;
+
+/// The CPU's port, and the mirror session that notices reach it by.
+const CPU: u16 = 64;
+const SESSION: u16 = 2;
+
+/// Where a program numbers notices, if it sends any, and those that have come.
+pub(super) struct Noticing {
+    streams: Option<Streams>,
+    inbox: Inbox,
+}
+
+impl Noticing {
+    /// None has come yet.
+    pub(super) fn new(switch: &mut Switch, streams: Option<Streams>) -> Self {
+        switch.set_mirror(SESSION, Some(MirrorSession { port: CPU, max_length: FRONT }));
+        Self { streams, inbox: Inbox::default() }
+    }
+
+    /// Lets packets that wait leave the switch: `sent` gets all but notices.
+    pub(super) fn run(&mut self, switch: &mut Switch, mut sent: impl FnMut(&[u8])) {
+        let mut waiting = 1;
+        while waiting > 0 {
+            waiting = switch.run(1, |port, packet| match port {
+                CPU => _ = self.inbox.take(packet),
+                _ => sent(packet),
+            });
+        }
+    }
+
+    /// The numbers of the next notices, by stream.
+    pub(super) fn next(&self, switch: &Switch) -> Result<Vec<u32>> {
+        let Some(streams) = self.streams else { return Ok(Vec::new()) };
+        let lanes = switch.read_register_lanes(&streams.numbers())?;
+        Ok(lanes.first().map_or_else(Vec::new, |numbers| numbers.to_vec()))
+    }
+
+    /// Lets notices be sent in the epoch to come.
+    pub(super) fn allow(&self, switch: &mut Switch, next: &[u32]) -> Result<()> {
+        let Some(streams) = self.streams else { return Ok(()) };
+        switch.clear_table(&streams.budgets())?;
+        streams.allow(next, SESSION).iter().try_for_each(|entry| add(switch, entry))
+    }
+
+    /// What came of the events from one reading of the next notices' numbers to another, by stream.
+    pub(super) fn received(&self, from: &[u32], to: &[u32]) -> Vec<Received> {
+        let numbers = from.iter().zip(to).map(|(&from, &to)| from..to);
+        let received = |(stream, numbers): (u8, Range<u32>)| self.inbox.received(stream, &numbers);
+        (0..).zip(numbers).map(received).collect()
+    }
+}
