@@ -5,6 +5,7 @@ use calumma_cfs::Cfs;
 use calumma_cfs::frames::{OFFER, Pins, Setup, Window};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_plane::measure::Side;
+use calumma_plane::outlet::Outlets;
 use calumma_plane::packet::Frame;
 use calumma_plane::parse::PlainFlows;
 use calumma_plane::system::{FinishedSide, RouteWatch, SessionContext, System};
@@ -54,6 +55,7 @@ impl Switch {
             first_epoch: FIRST_EPOCH,
             lcores: 1,
             routes: RouteWatch::default(),
+            outlets: Outlets::default(),
             carries_claims: true,
             carries_stacks: true,
         };

@@ -19,6 +19,7 @@ pub mod int;
 pub mod mark;
 pub mod measure;
 pub mod merge;
+pub mod outlet;
 pub mod packet;
 pub mod parse;
 pub mod probe;

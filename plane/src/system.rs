@@ -22,6 +22,7 @@ use calumma_wire::{self as wire, Offer, Role, Secret, SideKind, SystemSetup};
 use crate::counters::Counters;
 use crate::flows::Flows;
 use crate::int::Insertion;
+use crate::outlet::{Fronts, Outlets};
 use crate::run::{MarkedRun, Run};
 use crate::slots::AnySlots;
 use crate::worker::Sent;
@@ -240,6 +241,17 @@ pub trait LcoreSystem<K: Key>: Debug + Send {
         false
     }
 
+    /// Whether it keeps the [first bytes](Self::fronts) of packets that leave the network. Where no
+    /// system does, nobody copies them.
+    fn wants_fronts(&self) -> bool {
+        false
+    }
+
+    /// Where they are kept, before marks and INT stacks are taken out of a burst's packets.
+    fn fronts(&mut self) -> Option<&mut Fronts> {
+        None
+    }
+
     /// The functions by which it hashes every packet's key, if it does. Where several systems have
     /// the same, a burst is hashed once for all of them.
     fn hashes_by(&self) -> Option<&HashFamily> {
@@ -358,6 +370,8 @@ pub struct SessionContext {
     pub lcores: usize,
     /// When the switch's routes changed.
     pub routes: RouteWatch,
+    /// By which lcores hand on packets that are to be reported at once, where any are.
+    pub outlets: Outlets,
     /// Whether the carrier of the packets' marks has room for [claims](LcoreSystem::has_claims).
     pub carries_claims: bool,
     /// Whether it leaves packets the bit that says that they have an INT stack.

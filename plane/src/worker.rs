@@ -356,6 +356,11 @@ fn walk_as<K: Measured, P: Packet>(
     } else {
         read_headers(policy, counters, packets, (of, known), &mut flows)
     };
+    if matches!(path, Path::Leave | Path::Cross)
+        && let Some(active) = active.as_deref_mut().filter(|active| active.asks_fronts)
+    {
+        active.keep_fronts(packets, &flows, known.lowered());
+    }
     let mut carrying = None;
     let mut others = 0;
     if flows.len() < of.count_ones() as usize {

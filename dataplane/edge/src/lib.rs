@@ -20,6 +20,7 @@ pub mod live;
 pub mod metrics;
 pub mod process;
 pub mod profile;
+pub mod reports;
 pub mod status;
 pub mod switch;
 pub mod telemetry;

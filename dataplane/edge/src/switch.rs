@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use calumma_plane::arrival::Polls;
+use calumma_plane::outlet::Outlets;
 use calumma_plane::system::System;
 use calumma_switch_host::Signals;
 use calumma_wire::Role;
@@ -26,7 +27,7 @@ use crate::live::{Line, Lines, sum};
 use crate::measure::Measurement;
 use crate::status::{Board, Named};
 use crate::worker::Worker;
-use crate::{metrics, process, telemetry};
+use crate::{metrics, process, reports, telemetry};
 
 /// Mbufs beyond those that may lie in descriptors: bursts, caches, a device's own.
 const SPARE_MBUFS: u32 = 4096;
@@ -83,6 +84,17 @@ pub fn run(
     let routes = forwarding.routes().map(|routes| routes.watch()).unwrap_or_default();
     let policy = config.policy();
     let systems = systems.with_carrier(policy.carrier).with_strip(policy.strip).with_routes(routes);
+    let reporting_over = Arc::new(AtomicBool::new(false));
+    let (outlets, reporting) = match &config.sketchint.reports {
+        Some(reports) => {
+            let tracked = reports.tracked.word.unwrap_or(0);
+            let made = Outlets::new(lcores, reports.packet_bytes.into(), tracked);
+            let outlets = made.0.clone();
+            (outlets, Some(reports::start(reports, made, &cpus, reporting_over.clone())?))
+        }
+        None => (Outlets::default(), None),
+    };
+    let systems = systems.with_outlets(outlets);
     let (lines, lcore_lines) = Lines::new(lcores, tsc_hz);
     let for_totals = ports.clone();
     let control = Control::new(Tools {
@@ -127,6 +139,11 @@ pub fn run(
                 .map(|(finished, _)| (finished, Vec::new()))
         }
     };
+    // No lcore hands anything on any more: what was is sent, and then all is counted.
+    reporting_over.store(true, Ordering::Relaxed);
+    if reporting.is_some_and(|thread| thread.join().is_err()) {
+        warn!("the thread of telemetry reports has panicked");
+    }
     over.store(true, Ordering::Relaxed);
     let controlled = control_thread.join();
     let (finished, routers) = finished?;

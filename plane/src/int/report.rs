@@ -1,6 +1,6 @@
 //! Telemetry reports as bytes: P4.org's Telemetry Report Format, version 2.0.
 //!
-//! A datagram has one group header and, one after the other, individual reports, each of one packet:
+//! A datagram has one group header and, one after the other, individual reports, each of a packet:
 //!
 //! ```text
 //! | Ver 2: 4 | hw_id: 6 | Sequence Number: 22 |                                   group header
@@ -14,8 +14,8 @@
 //! ```
 //!
 //! Report Length counts words without the first. The domain is that of the deployment's INT stacks.
-//! Its DSMdBits are: bit 0 (the highest), one word with the [`Reasons`] in its upper half; bit 1, two
-//! words with the node whose latency is inflated, and that latency in nanoseconds.
+//! Its DSMdBits are: bit 0 (the highest), one word with the [`Reasons`] in its upper half; bit 1,
+//! two words with the node whose latency is inflated, and that latency in nanoseconds.
 
 use super::UNKNOWN;
 
@@ -89,7 +89,8 @@ pub struct Summary {
     pub is_dropped: bool,
     /// F: it has come with a stack.
     pub has_stack: bool,
-    /// Where a latency is inflated, the node and the latency in nanoseconds; of several the longest.
+    /// Where a latency is inflated, the node and the latency in nanoseconds; of several the
+    /// longest.
     pub inflated: Option<(u32, u32)>,
     /// Its latency at the sink, in nanoseconds; [`UNKNOWN`] where the sink can't tell.
     pub latency_ns: u32,
@@ -101,6 +102,20 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// Of a packet of this domain, of which nothing is known.
+    pub const fn new(domain: u16) -> Self {
+        Self {
+            reasons: Reasons(0),
+            domain,
+            is_dropped: false,
+            has_stack: false,
+            inflated: None,
+            latency_ns: UNKNOWN,
+            ingress_ns: u64::MAX,
+            egress_ns: u64::MAX,
+        }
+    }
+
     /// RepMdBits and DSMdBits, and the words that these say.
     fn metadata(&self, mut put: impl FnMut(u32)) -> (u16, u16) {
         let (mut baseline, mut specific) = (0, REASONS);
@@ -132,8 +147,8 @@ pub fn put_group(out: &mut Vec<u8>, (hardware, sequence): (u8, u32), node: u32) 
     out.extend(node.to_be_bytes());
 }
 
-/// Appends a report on a packet whose bytes are `packet` from its IP header on, of which a last word
-/// that is not whole is left out.
+/// Appends a report on a packet whose bytes are `packet` from its IP header on, of which a last
+/// word that is not whole is left out.
 pub fn put(out: &mut Vec<u8>, of: &Summary, packet: &[u8]) {
     let inner = if packet.first().is_some_and(|first| first >> 4 == 6) { 5 } else { 4 };
     let begin = out.len();

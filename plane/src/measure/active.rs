@@ -66,6 +66,8 @@ pub struct Active<K: Key> {
     pub(crate) insertion: Option<Insertion>,
     /// Whether a system reads INT stacks.
     asks_stacks: bool,
+    /// Whether a system keeps the first bytes of packets that leave.
+    pub(crate) asks_fronts: bool,
     /// Whether a system asks when packets are transmitted, or inserts.
     pub(crate) asks_departures: bool,
     /// The timestamp bits of which packets have claims, bit 0 for 0 and bit 1 for 1.
@@ -246,6 +248,7 @@ impl<K: Key> Active<K> {
             asks_digests: false,
             insertion: None,
             asks_stacks: false,
+            asks_fronts: false,
             asks_departures: false,
             claims: 0,
             arrival: None,
@@ -561,6 +564,7 @@ impl<K: Key> Active<K> {
             self.asks_ip = recording.iter().any(|system| system.half.wants_ip());
             self.asks_digests = recording.iter().any(|system| system.half.wants_digests());
             self.asks_stacks = recording.iter().any(|system| system.half.wants_stacks());
+            self.asks_fronts = recording.iter().any(|system| system.half.wants_fronts());
         }
         self.find_insertion();
     }

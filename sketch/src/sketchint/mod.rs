@@ -25,6 +25,7 @@ mod paths;
 mod record;
 mod rows;
 mod sink;
+mod watch;
 
 pub use self::bounded::Bounded;
 pub use self::histogram::{BINS, Histogram};
@@ -36,6 +37,7 @@ pub use self::paths::{MOST_HOPS, MOST_PATHS, Path};
 pub use self::record::Words;
 pub use self::rows::{Cell, Rows, WAYS};
 pub use self::sink::{Shape, ShapeError, Sink, Totals};
+pub use self::watch::{Notes, Watch};
 
 use crate::hash::{Hashes, mixed};
 

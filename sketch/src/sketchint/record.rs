@@ -10,8 +10,9 @@ use super::flow_word;
 use super::met::{Met, MetBurst, UNKNOWN};
 use super::pairs::Pairs;
 use super::paths::{MOST_HOPS, Path, Ways};
-use super::rows::{Cell, Head};
+use super::rows::{Cell, Head, Matches};
 use super::sink::{Inflated, Share, Sink};
+use super::watch::Watch;
 use crate::burst::{BURST, Column, ones};
 use crate::hash::{HashColumns, Hashes, mixed};
 use crate::key::Key;
@@ -24,20 +25,21 @@ const SEEN: u64 = 8;
 /// A word of each packet's flow, for [what comes later](Sink::record_own_by).
 pub type Words = [u64; BURST];
 
-struct RecordBurst<'a, K> {
+struct RecordBurst<'a, K, W> {
     sink: &'a mut Sink<K>,
+    watch: &'a mut W,
     hashes: &'a HashColumns,
     keys: &'a [K],
     met: &'a MetBurst,
     at_us: u32,
 }
 
-impl<K: Key> Work for RecordBurst<'_, K> {
+impl<K: Key, W: Watch> Work for RecordBurst<'_, K, W> {
     type Output = Words;
 
     #[inline(always)]
     fn work(self, isa: impl Isa) -> Words {
-        let Self { sink, hashes, keys, met, at_us } = self;
+        let Self { sink, watch, hashes, keys, met, at_us } = self;
         let packets = keys.len().min(BURST);
         let words: Words = std::array::from_fn(|at| flow_word(&hashes.of(at)));
         if let Some(rows) = &sink.share.rows {
@@ -61,7 +63,7 @@ impl<K: Key> Work for RecordBurst<'_, K> {
         let mut without_row = 0_u32;
         for at in 0..packets {
             let of = (words[at], &keys[at], sizes.0[at]);
-            let has_row = sink.record_one(of, met.of(at), at_us);
+            let has_row = sink.record_one(of, met.of(at), at_us, (at, watch));
             without_row |= u32::from(!has_row) << at;
         }
         if without_row != 0 {
@@ -86,7 +88,20 @@ impl<K: Key> Sink<K> {
         met: &MetBurst,
         at_us: u32,
     ) -> Words {
-        engine.run(RecordBurst { sink: self, hashes, keys, met, at_us })
+        self.record_burst_for(engine, (hashes, keys), met, at_us, &mut ())
+    }
+
+    /// The same, for `watch` to take note of what is remarkable.
+    #[inline]
+    pub fn record_burst_for(
+        &mut self,
+        engine: Engine,
+        (hashes, keys): (&HashColumns, &[K]),
+        met: &MetBurst,
+        at_us: u32,
+        watch: &mut impl Watch,
+    ) -> Words {
+        engine.run(RecordBurst { sink: self, watch, hashes, keys, met, at_us })
     }
 
     /// Records a packet, as [`record_burst`](Self::record_burst) does.
@@ -95,7 +110,7 @@ impl<K: Key> Sink<K> {
         self.share.totals.packets += 1;
         let size = self.sizes.insert_weight(hashes, 1, self.shape.rule);
         let word = flow_word(hashes);
-        if !self.record_one((word, key, size), met, at_us)
+        if !self.record_one((word, key, size), met, at_us, (0, &mut ()))
             && let Some(met) = met
         {
             for (&node, &latency) in met.path.nodes().iter().zip(met.latencies) {
@@ -123,14 +138,15 @@ impl<K: Key> Sink<K> {
         }
     }
 
-    /// All but towers. `size` is how many packets the flow has had by that of sizes. Gives whether
-    /// the packet is in a row.
+    /// All but towers. `size` is how many packets the flow has had by that of sizes, `at` the
+    /// packet's number for `watch`. Gives whether the packet is in a row.
     #[inline(always)]
-    fn record_one(
+    fn record_one<W: Watch>(
         &mut self,
         (word, key, size): (u64, &K, u32),
         met: Option<Met<'_>>,
         at_us: u32,
+        (at, watch): (usize, &mut W),
     ) -> bool {
         let Self { shape, own, key_packets, inflation_percent, pairs, share, .. } = self;
         let number = match &met {
@@ -161,14 +177,25 @@ impl<K: Key> Sink<K> {
                 None => drop(keys.place(word, key)),
             }
         }
+        if W::NOTES
+            && size > watch.heavy_packets()
+            && let Some(number) = keys.find(word, key)
+        {
+            watch.heavy(at, number);
+        }
         let (Some(met), Some(row)) = (met, row) else { return row.is_some() };
         let is_alone = of_flow.is_none_or(|of_flow| of_flow.iter().all(|other| other == row));
+        if W::NOTES && !is_alone && share.is_new_path(row, of_flow) {
+            watch.new_path(at);
+        }
         let ways = number.and_then(|number| share.paths.ways(number));
         let is_plain = ways.is_some_and(|ways| ways.is_plain);
         if is_alone && is_plain {
-            share.add_plainly((word, key, row), &met, *inflation_percent, at_us);
+            let limits = (*inflation_percent, at_us);
+            share.add_plainly((word, key, row), &met, limits, (at, watch));
         } else {
-            share.add(key, (word, row), &met, (*own, *inflation_percent), at_us);
+            let limits = (*own, *inflation_percent, at_us);
+            share.add(key, (word, row), &met, limits, (at, watch));
         }
         true
     }
@@ -183,6 +210,18 @@ impl<K: Key> Sink<K> {
     /// The same of a flow of this word: see [`record_burst`](Self::record_burst).
     #[inline]
     pub fn record_own_by(&mut self, word: u64, key: &K, latency: u32, at_us: u32) {
+        self.record_own_for((word, key), latency, at_us, &mut ());
+    }
+
+    /// The same, for `watch` to take note of it where it is inflated.
+    #[inline]
+    pub fn record_own_for(
+        &mut self,
+        (word, key): (u64, &K),
+        latency: u32,
+        at_us: u32,
+        watch: &mut impl Watch,
+    ) {
         let Self { shape, own, pairs, share, .. } = self;
         let Some(node) = *own else { return };
         share.note_own(node, latency);
@@ -198,8 +237,8 @@ impl<K: Key> Sink<K> {
             let head = *rows.head(row);
             let is_plain = head.path == 0 || paths.ways(head.path).is_some_and(|it| it.is_plain);
             if of_flow.len() > 1 || !is_plain {
-                let limits = (Some(node), self.inflation_percent);
-                share.note_inflation(key, (word, row), (node, latency), limits, at_us);
+                let limits = (Some(node), self.inflation_percent, at_us);
+                share.note_inflation(key, (word, row), (node, latency), limits, (0, watch));
                 let cells = share.rows.as_mut().map(|rows| rows.cells_mut(row));
                 if let Some(cell) = cells.and_then(|cells| cells.last_mut()) {
                     cell.add(latency);
@@ -207,6 +246,7 @@ impl<K: Key> Sink<K> {
             } else if let Some(cell) = rows.cells_mut(row).last_mut() {
                 if head.is_whole && is_inflated(latency, cell, self.inflation_percent) {
                     note(inflated, of_inflated, (word, key), (node, latency), at_us);
+                    watch.inflated(0, node, latency);
                 }
                 cell.add(latency);
             }
@@ -257,14 +297,26 @@ impl<K: Key> Share<K> {
         }
     }
 
+    /// Whether a row has its first packet, of a whole path, and its flow others of another.
+    #[inline(never)]
+    fn is_new_path(&self, row: usize, of_flow: Option<Matches>) -> bool {
+        let Some((rows, of_flow)) = self.rows.as_ref().zip(of_flow) else { return false };
+        let is_whole = |row: usize| {
+            let path = self.paths.get(rows.head(row).path);
+            path.is_some_and(|path| !path.is_partial)
+        };
+        let is_first = rows.head(row).packets == 1 && is_whole(row);
+        is_first && of_flow.iter().any(|other| other != row && is_whole(other))
+    }
+
     /// Adds a packet's latencies to its flow's only row, whose path comes by no switch twice.
     #[inline(always)]
     fn add_plainly(
         &mut self,
         (word, key, row): (u64, &K, usize),
         met: &Met<'_>,
-        percent: u32,
-        at_us: u32,
+        (percent, at_us): (u32, u32),
+        (at, watch): (usize, &mut impl Watch),
     ) {
         let Self { rows: Some(rows), inflated, of_inflated, .. } = self else { return };
         let is_whole = rows.head(row).is_whole;
@@ -275,6 +327,7 @@ impl<K: Key> Share<K> {
             }
             if is_whole && is_inflated(latency, cell, percent) {
                 note(inflated, of_inflated, (word, key), (node, latency), at_us);
+                watch.inflated(at, node, latency);
             }
             cell.add(latency);
         }
@@ -287,11 +340,11 @@ impl<K: Key> Share<K> {
         key: &K,
         (word, row): (u64, usize),
         met: &Met<'_>,
-        limits: (Option<u32>, u32),
-        at_us: u32,
+        limits: (Option<u32>, u32, u32),
+        (at, watch): (usize, &mut impl Watch),
     ) {
         for (&node, &latency) in met.path.nodes().iter().zip(met.latencies) {
-            self.note_inflation(key, (word, row), (node, latency), limits, at_us);
+            self.note_inflation(key, (word, row), (node, latency), limits, (at, watch));
         }
         let Some(rows) = &mut self.rows else { return };
         for (cell, &latency) in rows.cells_mut(row).iter_mut().zip(met.latencies) {
@@ -309,8 +362,8 @@ impl<K: Key> Share<K> {
         key: &K,
         (word, row): (u64, usize),
         (node, latency): (u32, u32),
-        (own, percent): (Option<u32>, u32),
-        at_us: u32,
+        (own, percent, at_us): (Option<u32>, u32, u32),
+        (at, watch): (usize, &mut impl Watch),
     ) {
         let Self { rows: Some(rows), paths, inflated, of_inflated, .. } = self else { return };
         if latency == UNKNOWN || !rows.head(row).is_whole {
@@ -329,6 +382,7 @@ impl<K: Key> Share<K> {
         }
         if is_above(latency, (sum, seen), percent) {
             note(inflated, of_inflated, (word, key), (node, latency), at_us);
+            watch.inflated(at, node, latency);
         }
     }
 }

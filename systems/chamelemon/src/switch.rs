@@ -199,6 +199,7 @@ pub(crate) fn late_of<K: Key>(late_packets: u64, late: Option<&dyn AnyRecord>) -
 mod tests {
     use calumma_epoch::{EpochClock, Guards};
     use calumma_plane::measure::{Measurement, Moment};
+    use calumma_plane::outlet::Outlets;
     use calumma_plane::system::RouteWatch;
     use calumma_plane::{Counters, LcoreMerger};
     use calumma_sketch::HashKey;
@@ -221,6 +222,7 @@ mod tests {
             first_epoch: 100,
             lcores: 1,
             routes: RouteWatch::default(),
+            outlets: Outlets::default(),
             carries_claims: true,
             carries_stacks: true,
         };

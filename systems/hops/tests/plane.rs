@@ -9,6 +9,7 @@ use calumma_epoch::{EpochClock, Guards};
 use calumma_hops::Hops;
 use calumma_hops::frames::{Counts as Frames, OFFER, Setup};
 use calumma_plane::measure::Side;
+use calumma_plane::outlet::Outlets;
 use calumma_plane::packet::{Frame, Packet};
 use calumma_plane::system::{FinishedSide, RouteWatch, SessionContext, SwitchSystem, System};
 use calumma_plane::worker::{Policy, Sent};
@@ -30,6 +31,7 @@ fn hops(clock: EpochClock, window: u16) -> Box<dyn SwitchSystem> {
         first_epoch: FIRST_EPOCH,
         lcores: 1,
         routes: RouteWatch::default(),
+        outlets: Outlets::default(),
         carries_claims: true,
         carries_stacks: true,
     };

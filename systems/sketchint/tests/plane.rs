@@ -1,6 +1,9 @@
 //! SketchINT on switches, in virtual time: two edges with a switch between them. Each packet comes
 //! to its host as it was sent, and what its sink keeps is what the test itself knows of its way.
 
+#[path = "plane/reports.rs"]
+mod reports;
+
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 
@@ -9,6 +12,7 @@ use calumma_plane::arrival::Arrival;
 use calumma_plane::int::Instructions;
 use calumma_plane::int::push::NotCarried;
 use calumma_plane::measure::Side;
+use calumma_plane::outlet::Outlets;
 use calumma_plane::packet::{Frame, Packet};
 use calumma_plane::parse::PlainFlows;
 use calumma_plane::system::{FinishedSide, RouteWatch, SessionContext, System};
@@ -43,6 +47,7 @@ fn session(role: Role, node: u16) -> SessionContext {
         first_epoch: FIRST_EPOCH,
         lcores: 1,
         routes: RouteWatch::default(),
+        outlets: Outlets::default(),
         carries_claims: true,
         carries_stacks: true,
     }
@@ -73,8 +78,12 @@ struct Switch {
 
 impl Switch {
     fn new(role: Role, node: u16, setup: Setup, step: Step) -> Self {
+        Self::in_session(session(role, node), setup, step)
+    }
+
+    fn in_session(context: SessionContext, setup: Setup, step: Step) -> Self {
         let (mut merger, mailboxes) = LcoreMerger::new(1);
-        let context = session(role, node);
+        let role = context.role;
         let half = SketchInt.begin(&context, &system_setup(&setup, step)).unwrap();
         merger.begin(context.clock, FIRST_EPOCH, context.hash_key, KeyKind::Dual, vec![half]);
         let policy = Policy { strip: true, ..Policy::default() };

@@ -22,7 +22,7 @@ use toml::de::{DeTable, DeValue};
 pub use self::carrier::{CarrierConfig, CarrierKind, MeasureConfig};
 pub use self::mistakes::{Mistake, Mistakes};
 pub use self::ports::{Polled, PortConfig, Role};
-pub use self::sketchint::{Pmtu, SketchintConfig};
+pub use self::sketchint::{Pmtu, ReportsConfig, SketchintConfig};
 use crate::carrier::Carrier;
 use crate::forward::address::Mac;
 use crate::forward::config::{ForwardingConfig, Mode, Plan};
@@ -318,6 +318,7 @@ impl Config {
             ("measure", self.measure != new.measure),
             ("sketchint.mtu", self.sketchint.mtu != new.sketchint.mtu),
             ("sketchint.pmtu", self.sketchint.pmtu != new.sketchint.pmtu),
+            ("sketchint.reports", self.sketchint.reports != new.sketchint.reports),
             ("polling.control_cpu", self.polling.control_cpu != new.polling.control_cpu),
             ("metrics", self.metrics != new.metrics),
             ("process", self.process != new.process),

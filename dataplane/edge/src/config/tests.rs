@@ -51,6 +51,38 @@ fn stacks_are_left_where_the_file_says_so_and_something_could_take_them_out() {
 }
 
 #[test]
+fn sinks_report_to_a_collector_where_the_file_names_one() {
+    let reports = |keys: &str| format!("{PAIR}\n[sketchint.reports]\n{keys}\n");
+    let with = |keys: &str| reports(&format!("collector = \"192.0.2.1:32766\"\n{keys}"));
+    let read = |text: &str| Config::parse(text, "edge.toml").unwrap();
+    assert_eq!(read(PAIR).sketchint.reports, None);
+    let plain = read(&with("")).sketchint.reports.unwrap();
+    let [tracked, per_second, bytes] =
+        [plain.tracked.word, Some(plain.per_second), Some(plain.packet_bytes.into())];
+    assert_eq!((tracked, per_second, bytes), (Some(0), Some(1000), Some(128)));
+    assert_eq!(plain.datagram_bytes(), 1472);
+    let long = read(&reports("collector = \"[2001:db8::1]:32766\"\nmtu = 9000\ntracked = 0.25"));
+    let long = long.sketchint.reports.unwrap();
+    assert_eq!((long.datagram_bytes(), long.tracked.word), (8952, Some(0x4000_0000)));
+    assert_eq!(read(&with("tracked = 1")).sketchint.reports.unwrap().tracked.word, Some(u32::MAX));
+    let fixed = read(PAIR).following(&read(&with(""))).1;
+    assert_eq!(fixed, ["sketchint.reports"]);
+    for (wrong, says) in [
+        (with("per_second = 0"), "sketchint.reports.per_second: 0; give 1 to"),
+        (with("packet_bytes = 63"), "sketchint.reports.packet_bytes: 63; give 64 to 256"),
+        (with("tracked = 1.5"), "sketchint.reports.tracked: a share is 0 to 1"),
+        (with("mtu = 575"), "sketchint.reports.mtu: 575 is below 576"),
+        (reports("collector = \"192.0.2.1:0\""), "sketchint.reports.collector: 192.0.2.1:0"),
+        (reports("collector = \"somewhere\""), "sketchint.reports.collector"),
+        (reports(""), "collector"),
+        (with("").replace("name = \"e1\"", "name = \"e1\"\nrole = \"transit\""), "is no sink"),
+    ] {
+        let problem = problem(&wrong);
+        assert!(problem.contains(says), "{problem}");
+    }
+}
+
+#[test]
 fn a_transit_switch_routes_between_ports_of_the_fabric() {
     let transit = r#"
         name = "s1"

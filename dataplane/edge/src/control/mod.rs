@@ -204,7 +204,8 @@ impl Control {
             ("discarded.ingress", discarded.ingress),
             ("discarded.egress", discarded.egress),
         ];
-        totals.map(|(name, total)| (name.to_owned(), total)).into()
+        let totals = totals.into_iter().map(|(name, total)| (name.to_owned(), total));
+        totals.chain(self.tools.systems.reported()).collect()
     }
 
     /// What the slow path counts.

@@ -7,6 +7,7 @@ use calumma_cfs::Cfs;
 use calumma_chamelemon::ChameleMon;
 use calumma_plane::measure::{self, Mailbox};
 use calumma_plane::merge::{Discarded, Part};
+use calumma_plane::outlet::Outlets;
 use calumma_plane::system::{
     FinishedSide, Notes, RouteWatch, SessionContext, SwitchSystem, System,
 };
@@ -33,6 +34,8 @@ pub struct Systems {
     carries_stacks: bool,
     /// When the switch's routes changed.
     routes: RouteWatch,
+    /// By which lcores hand on packets that are to be reported at once.
+    outlets: Outlets,
     merger: LcoreMerger,
     /// Those of the session, and those that have left it of which something may still come.
     running: Vec<Running>,
@@ -92,9 +95,18 @@ impl Systems {
         let (merger, mailboxes) = LcoreMerger::new(lcores);
         let (running, paths) = (Vec::new(), Paths::default());
         let (carries_claims, carries_stacks) = (true, true);
-        let routes = RouteWatch::default();
-        let systems =
-            Self { known, role, carries_claims, carries_stacks, routes, merger, running, paths };
+        let (routes, outlets) = (RouteWatch::default(), Outlets::default());
+        let systems = Self {
+            known,
+            role,
+            carries_claims,
+            carries_stacks,
+            routes,
+            outlets,
+            merger,
+            running,
+            paths,
+        };
         (systems, mailboxes)
     }
 
@@ -102,6 +114,17 @@ impl Systems {
     #[must_use]
     pub fn with_routes(self, routes: RouteWatch) -> Self {
         Self { routes, ..self }
+    }
+
+    /// The same on a switch that reports packets which lcores hand on so.
+    #[must_use]
+    pub fn with_outlets(self, outlets: Outlets) -> Self {
+        Self { outlets, ..self }
+    }
+
+    /// What has become of these, by name.
+    pub fn reported(&self) -> Vec<(String, u64)> {
+        self.outlets.named()
     }
 
     /// The same where packets carry marks so.
@@ -142,6 +165,7 @@ impl Systems {
             first_epoch: session.first_epoch,
             lcores: self.merger.lcores(),
             routes: self.routes.clone(),
+            outlets: self.outlets.clone(),
             carries_claims: self.carries_claims,
             carries_stacks: self.carries_stacks,
         };

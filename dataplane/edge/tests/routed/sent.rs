@@ -7,6 +7,7 @@ use calumma_edge::worker::{Policy, Worker};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_hops::Hops;
 use calumma_hops::frames::{Counts, OFFER, Packets, Setup};
+use calumma_plane::outlet::Outlets;
 use calumma_plane::system::{FinishedSide, RouteWatch, SessionContext, SwitchSystem, System};
 use calumma_plane::{LcoreMerger, Part};
 use calumma_sketch::{Key, KeyKind};
@@ -27,6 +28,7 @@ fn hops(clock: EpochClock, first_epoch: u64) -> Box<dyn SwitchSystem> {
         first_epoch,
         lcores: 1,
         routes: RouteWatch::default(),
+        outlets: Outlets::default(),
         carries_claims: true,
         carries_stacks: true,
     };

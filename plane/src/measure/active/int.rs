@@ -19,6 +19,14 @@ impl<K: Key> Active<K> {
         lent
     }
 
+    /// Lets systems that ask for it keep the first bytes of packets that leave. The TTLs of those
+    /// at the positions in `lowered` are one less than received.
+    #[inline(never)]
+    pub(crate) fn keep_fronts<P: Packet>(&mut self, packets: &[P], flows: &Flows<K>, lowered: u32) {
+        let fronts = self.systems.recording.iter_mut().filter_map(|system| system.half.fronts());
+        fronts.for_each(|fronts| fronts.keep(packets, flows, lowered));
+    }
+
     /// Adds digests of packets that enter, where a system asks for them.
     #[inline]
     pub(crate) fn add_digests<P: Packet>(&self, packets: &[P], flows: &mut Flows<K>) {

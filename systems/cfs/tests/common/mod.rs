@@ -8,6 +8,7 @@ use calumma_cfs::Cfs;
 use calumma_cfs::frames::{Notice, OFFER, Pins, Setup, Window};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_plane::measure::Side;
+use calumma_plane::outlet::Outlets;
 use calumma_plane::packet::Frame;
 use calumma_plane::secret::hash_key;
 use calumma_plane::system::{FinishedSide, RouteWatch, SessionContext, SwitchSystem, System};
@@ -37,6 +38,7 @@ pub(crate) fn session(node: u16, lcores: usize) -> SessionContext {
         first_epoch: FIRST_EPOCH,
         lcores,
         routes: RouteWatch::default(),
+        outlets: Outlets::default(),
         carries_claims: true,
         carries_stacks: true,
     }

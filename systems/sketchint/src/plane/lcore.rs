@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use calumma_epoch::EpochClock;
 use calumma_plane::int::push::NotCarried;
 use calumma_plane::int::{Hop, Insertion, Stack};
+use calumma_plane::outlet::{Fronts, Outlet};
 use calumma_plane::slots::AnySlots;
 use calumma_plane::system::LcoreSystem;
 use calumma_plane::worker::Sent;
@@ -17,6 +18,7 @@ use calumma_sketch::{BURST, HashColumns, HashFamily, Key, grade};
 
 use super::attended::LcorePlan;
 use super::record::{Leaving, SinkWindow};
+use super::report::{Recorded, Reporter};
 use crate::frames::{Entered, Setup, Step};
 
 /// IP protocols that stacks have a place in.
@@ -93,20 +95,47 @@ pub(super) struct OnEdge<K: Key> {
     counted_in: u64,
     /// Packets that have been drawn from.
     draws: u64,
+    /// Hands packets on to be reported, where any are.
+    reporter: Option<Box<Reporter>>,
 }
 
 impl<K: Key> OnEdge<K> {
-    /// No records yet.
+    /// No records yet. What is remarkable about packets is reported by `outlet`.
     pub(super) fn new(
         common: Arc<Common>,
         is_host: bool,
         first_epoch: u64,
         plan: LcorePlan,
+        outlet: Option<Outlet>,
     ) -> Self {
         let slots = Slots::new(first_epoch, common.setup.window_epochs.into(), plan);
         let (words, counted) = ([0; BURST], Entered::default());
         let (left, shared, counted_in, draws) = (0, false, 0, 0);
-        Self { common, is_host, slots, left, words, shared, counted, counted_in, draws }
+        let reporter = |outlet| Box::new(Reporter::new(outlet, common.insertion, is_host));
+        let reporter = outlet.map(reporter);
+        Self { common, is_host, slots, left, words, shared, counted, counted_in, draws, reporter }
+    }
+
+    /// What [`sent`](LcoreSystem::sent) does beside its counters where packets are reported.
+    #[inline(never)]
+    fn sent_reporting(&mut self, flows: &Flows<K>, sent: Sent, departed_ns: u64) {
+        let Self { reporter: Some(reporter), slots, left, words, common, .. } = self else {
+            return;
+        };
+        let has_left = |at: usize| {
+            let position = usize::from(flows.places().get(at)?.0) % BURST;
+            (*left >> position & 1 == 1 && flows.is_marked(at)).then_some(position)
+        };
+        for (at, position) in ones(sent.accepted).filter_map(|at| Some((at, has_left(at)?))) {
+            let own = Hop::met(common.insertion.node, flows.arrival(at), departed_ns);
+            let window = slots.by_bit(flows.mark(at).bit);
+            let inflated = window.and_then(|window| {
+                let (word, key) = (words[position], &flows.keys()[at]);
+                window.group.record_own_noting(word, key, own.latency_ns, flows.polled_ns())
+            });
+            reporter.took(position, &own, inflated);
+        }
+        ones(sent.refused).filter_map(has_left).for_each(|position| reporter.refused(position));
     }
 
     /// Notes how well it is known when packets arrived that go on with a stack.
@@ -275,6 +304,14 @@ impl<K: Key> LcoreSystem<K> for OnEdge<K> {
         true
     }
 
+    fn wants_fronts(&self) -> bool {
+        self.reporter.is_some()
+    }
+
+    fn fronts(&mut self) -> Option<&mut Fronts> {
+        self.reporter.as_mut().map(|reporter| &mut reporter.fronts)
+    }
+
     fn inserts(&self) -> Option<&Insertion> {
         Some(&self.common.insertion).filter(|_| !self.is_host)
     }
@@ -318,7 +355,7 @@ impl<K: Key> LcoreSystem<K> for OnEdge<K> {
         self.left |= Self::positions(flows);
         let (polled_ns, is_local, shared) = (flows.polled_ns(), flows.are_local(), self.shared);
         let has_times = self.common.setup.instructions.has_times();
-        let Self { slots, words, .. } = self;
+        let Self { slots, words, reporter, common, .. } = self;
         flows.by_bit(|of| {
             let packets = of.keys.len() as u64;
             let Some(window) = slots.by_bit(of.bit) else {
@@ -344,6 +381,11 @@ impl<K: Key> LcoreSystem<K> for OnEdge<K> {
                 window.group.record_links(stacks, &arrivals);
             }
             window.packets += packets;
+            if let Some((reporter, notes)) = reporter.as_mut().zip(window.group.notes()) {
+                let (which, words) = (of.which, &of_flows);
+                let seed = grade::window_seed(common.clock.epoch_at(polled_ns)).into();
+                reporter.note(&Recorded { flows, which, stacks, words, notes, seed });
+            }
             for (word, at) in of_flows.into_iter().zip(ones(of.which)) {
                 let position = flows.places().get(at).map_or(0, |place| usize::from(place.0));
                 words[position % BURST] = word;
@@ -365,6 +407,9 @@ impl<K: Key> LcoreSystem<K> for OnEdge<K> {
     fn sent(&mut self, flows: &Flows<K>, sent: Sent, counters: &mut Counters) {
         self.note_entered(counters);
         let Some(departed_ns) = flows.departure_ns() else { return };
+        if self.reporter.is_some() {
+            return self.sent_reporting(flows, sent, departed_ns);
+        }
         let node = self.common.insertion.node;
         let polled_ns = flows.polled_ns();
         for at in ones(sent.accepted) {
@@ -484,7 +529,7 @@ fn all(packets: usize) -> u32 {
 
 /// The set bits, the lowest first.
 #[inline(always)]
-fn ones(mut bits: u32) -> impl Iterator<Item = usize> {
+pub(super) fn ones(mut bits: u32) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let lowest = (bits != 0).then(|| bits.trailing_zeros() as usize);
         bits &= bits.wrapping_sub(1);

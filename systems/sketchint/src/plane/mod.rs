@@ -4,6 +4,7 @@
 mod attended;
 mod lcore;
 mod record;
+mod report;
 mod switch;
 
 pub use self::record::{Leaving, SinkSetup, SinkWindow};

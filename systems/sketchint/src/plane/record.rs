@@ -8,7 +8,7 @@ use calumma_plane::Record;
 use calumma_plane::arrival::Arrival;
 use calumma_plane::int::Stack;
 use calumma_sketch::sketchint::{
-    FlowRow, Inflation, Links, Merged, MetBurst, ShapeError, Sink, Words,
+    FlowRow, Inflation, Links, Merged, MetBurst, Notes, ShapeError, Sink, Words,
 };
 use calumma_sketch::{BURST, HashColumns, HashFamily, Key, WideKey};
 
@@ -56,6 +56,8 @@ pub struct SinkWindow<K: Key, P> {
     arrival_error_ns: u64,
     /// Filled anew with each burst.
     met: Box<MetBurst>,
+    /// What is remarkable about packets of the burst, where that is reported at once.
+    notes: Option<Box<Notes>>,
 }
 
 impl<K: Key, P> SinkWindow<K, P> {
@@ -79,7 +81,21 @@ impl<K: Key, P> SinkWindow<K, P> {
             links,
             arrival_error_ns: 0,
             met: Box::default(),
+            notes: None,
         })
+    }
+
+    /// The same, which [takes note](Self::notes) of what is remarkable about packets.
+    #[must_use]
+    pub fn noting(self) -> Self {
+        let Layout { shape, heavy_packets, .. } = self.setup.layout;
+        Self { notes: Some(Box::new(Notes::new(heavy_packets, shape.keys))), ..self }
+    }
+
+    /// What is remarkable about the packets that were [recorded](Self::record) last, by their order
+    /// there.
+    pub fn notes(&self) -> Option<&Notes> {
+        self.notes.as_deref()
     }
 
     /// Records packets for hosts, each with the stack that it came with, or none. One that goes
@@ -88,7 +104,7 @@ impl<K: Key, P> SinkWindow<K, P> {
     #[inline]
     pub fn record(&mut self, packets: &Leaving<'_, K>, stacks: &[Option<&Stack>]) -> Words {
         let at_us = self.since_start_us(packets.polled_ns);
-        let Self { setup, sink, met, .. } = self;
+        let Self { setup, sink, met, notes, .. } = self;
         let mut computed = HashColumns::default();
         let keys = &packets.keys[..packets.keys.len().min(BURST)];
         let hashes = hashes(&setup.family, packets, &mut computed);
@@ -99,7 +115,14 @@ impl<K: Key, P> SinkWindow<K, P> {
                 met.set(at, hops, stack.is_partial);
             }
         }
-        sink.record_burst(setup.family.engine(), (hashes, keys), met, at_us)
+        let engine = setup.family.engine();
+        match notes {
+            None => sink.record_burst(engine, (hashes, keys), met, at_us),
+            Some(notes) => {
+                notes.begin();
+                sink.record_burst_for(engine, (hashes, keys), met, at_us, &mut **notes)
+            }
+        }
     }
 
     /// Notes how long packets that have been [recorded](Self::record) in this window were on the
@@ -142,6 +165,19 @@ impl<K: Key, P> SinkWindow<K, P> {
         self.sink.record_own_by(word, key, latency, at_us);
     }
 
+    /// The same; gives node and latency where that is inflated.
+    pub fn record_own_noting(
+        &mut self,
+        word: u64,
+        key: &K,
+        latency: u32,
+        polled_ns: u64,
+    ) -> Option<(u32, u32)> {
+        let (at_us, mut inflated) = (self.since_start_us(polled_ns), None);
+        self.sink.record_own_for((word, key), latency, at_us, &mut inflated);
+        inflated
+    }
+
     /// Records the latencies at the switch itself, in nanoseconds, of packets that have been
     /// [recorded](Self::record) in this window; `u32::MAX` where one is not known.
     #[inline]
@@ -176,7 +212,8 @@ impl<K: Key, P> SinkWindow<K, P> {
 
     /// Bytes of memory that it takes.
     pub fn bytes(&self) -> usize {
-        self.sink.bytes() + self.links.as_ref().map_or(0, Links::bytes)
+        let notes = self.notes.as_ref().map_or(0, |notes| notes.bytes());
+        self.sink.bytes() + self.links.as_ref().map_or(0, Links::bytes) + notes
     }
 
     /// What is sent of it by a switch whose hash key has this number, and that measures with so
@@ -264,6 +301,7 @@ where
     fn clear(&mut self) {
         self.sink.clear();
         self.links.iter_mut().for_each(Links::clear);
+        self.notes.iter_mut().for_each(|notes| notes.clear());
         (self.unmarked, self.exceeded, self.arrival_error_ns) = (0, [0; 2], 0);
     }
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use calumma_plane::flow_set::SharedSets;
 use calumma_plane::int::Insertion;
+use calumma_plane::outlet::Outlets;
 use calumma_plane::secret::hash_key;
 use calumma_plane::system::{
     FinishedSide, Groups, LcoreHalf, LcoreSystem, Notes, Recorded, SessionContext, SwitchSystem,
@@ -78,7 +79,9 @@ impl System for SketchInt {
         let holding = Holding { setup: bytes, epoch: first_epoch, plan };
         let (common, sink, hash_key) = (Arc::new(common), Arc::new(sink), key.id());
         let sets = SharedSets::default();
-        let half = OnSwitch { common, sink, hash_key, role, first_epoch, lcores, holding, sets };
+        let outlets = session.outlets.clone();
+        let half =
+            OnSwitch { common, sink, hash_key, role, first_epoch, lcores, holding, sets, outlets };
         half.try_windows()?;
         Ok(Box::new(half))
     }
@@ -100,6 +103,7 @@ struct OnSwitch {
     lcores: usize,
     holding: Holding,
     sets: SharedSets,
+    outlets: Outlets,
 }
 
 impl OnSwitch {
@@ -118,7 +122,8 @@ impl OnSwitch {
     }
 
     fn window<K: Key>(&self) -> Result<SinkWindow<K, LcorePlan>, ShapeError> {
-        SinkWindow::new(self.sink.clone(), LcorePlan::default(), self.lcores)
+        let window = SinkWindow::new(self.sink.clone(), LcorePlan::default(), self.lcores)?;
+        Ok(if self.outlets.are_there() { window.noting() } else { window })
     }
 
     fn half<K: Key>(&self) -> Box<dyn LcoreSystem<K>> {
@@ -126,7 +131,8 @@ impl OnSwitch {
         let plan = LcorePlan::of(&self.holding.plan, &common.family, &self.sets);
         if self.is_sink() {
             let is_host = self.role == Role::Host;
-            Box::new(OnEdge::<K>::new(common, is_host, self.first_epoch, plan))
+            let outlet = self.outlets.of_lcore();
+            Box::new(OnEdge::<K>::new(common, is_host, self.first_epoch, plan, outlet))
         } else {
             Box::new(OnTransit::new(common, self.first_epoch, plan))
         }
