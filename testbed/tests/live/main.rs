@@ -3,6 +3,7 @@
 mod cfs;
 mod demo;
 mod fabric;
+mod gro;
 mod machine;
 mod mixed;
 mod scenarios;
