@@ -3,7 +3,8 @@
 // what it does with those that it can not add to.
 //
 // The ingress forwards, and notes when a packet came and with which DSCP. The egress knows where it
-// leaves, how long it may be there, and how long it was in the switch. Nothing is recorded.
+// leaves, how long it may be there, and how long it was in the switch. There, packets for hosts are
+// counted by flow, in the window of the timestamp bit that they came with.
 
 #include <core.p4>
 #if __TARGET_TOFINO__ == 2
@@ -22,18 +23,34 @@ header bridge_h {
     bit<6> dscp;               // as it came
     bit<1> from_host;
     bit<1> strips;             // its stack is to be taken out
+#ifndef ROLE_TRANSIT
+    word_t counter8;           // of its flow, in the tower of sizes
+    word_t counter16;
+    word_t counter32;
+    bit<1> timestamp;          // of the window that it belongs to
+    bit<7> padding;
+#endif
     bit<16> end;
 }
 
+#ifdef ROLE_TRANSIT
 const bit<16> BRIDGE_BYTES = 10;
+#else
+const bit<16> BRIDGE_BYTES = 17;
+#endif
 
-// There is nothing to collect.
+// A counter. A switch between others has none.
 header record_h {
-    bit<32> nothing;
+    bit<32> count;
 }
 
 struct hashes_t {
     word_t word0;
+#ifndef ROLE_TRANSIT
+    word_t counter8;
+    word_t counter16;
+    word_t counter32;
+#endif
 }
 
 struct request_t {
@@ -52,6 +69,8 @@ struct request_t {
 #ifndef ROLE_TRANSIT
 #include "include/int/source.p4"
 #include "include/int/sink.p4"
+#include "include/int/flow_hash.p4"
+#include "include/int/tower.p4"
 #endif
 #include "include/int/push.p4"
 #include "include/forwarding.p4"
@@ -63,7 +82,11 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
                 inout ingress_intrinsic_metadata_for_tm_t ig_tm_md) {
     Readable() readable;
     Remember() before;
+#ifdef ROLE_TRANSIT
     FlowWord() flow_hash;
+#else
+    TowerHash() flow_hash;
+#endif
     CollectionPath() collection;
     Forwarding() forwarding;
     Counter<bit<64>, class_t>(8, CounterType_t.PACKETS) packets;
@@ -74,6 +97,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
     bit<1> strips;
 #ifndef ROLE_TRANSIT
     Sink() sink;
+    bit<1> timestamp_there;
     Counter<bit<64>, bit<1>>(2, CounterType_t.PACKETS) markers;
     bool clears;
 
@@ -123,7 +147,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
         meta.timestamp = value;
     }
 
-    // Nothing is recorded by it here; every program has it.
+    // Of packets from hosts.
     table timestamp {
         actions = { set_timestamp; }
         default_action = set_timestamp(0);
@@ -160,7 +184,15 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
         collection.apply(hdr.collect, ig_intr_md.ingress_port, meta, request, ig_dprsr_md,
                          ig_tm_md);
         flow_hash.apply(hdr.ipv4.src, hdr.ipv4.dst, meta.ports, hdr.ipv4.protocol,
+#ifdef ROLE_TRANSIT
                         meta.hashes.word0);
+#else
+                        meta.hashes);
+        timestamp_there = hdr.ipv4.mark[2:2];
+        if (meta.from_host) {
+            timestamp_there = meta.timestamp;
+        }
+#endif
         if (!request.collects) {
             packets.count(meta.class);
         }
@@ -170,7 +202,13 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
         sink.apply(hdr, meta.from_host, ig_tm_md.ucast_egress_port, ig_prsr_md.parser_err, strips,
                    ig_dprsr_md.drop_ctl);
 #endif
+#ifdef ROLE_TRANSIT
         hdr.bridge = { UNMEASURED, ig_intr_md.ingress_mac_tstamp, dscp, from_host, strips, 0 };
+#else
+        hdr.bridge = { UNMEASURED, ig_intr_md.ingress_mac_tstamp, dscp, from_host, strips,
+                       meta.hashes.counter8, meta.hashes.counter16, meta.hashes.counter32,
+                       timestamp_there, 0, 0 };
+#endif
         if (request.collects) {
             hdr.bridge.kind = COLLECTING;
         } else if (meta.measured) {
@@ -192,6 +230,13 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
     Push() push;
 #ifndef ROLE_TRANSIT
     Strip() strip;
+    TowerRequest() request_of;
+    Tower() sizes;
+    towers_t request;
+    word_t word8;
+    word_t word16;
+    word_t word32;
+    bool is_open;
     // Stacks that were taken out, and packets dropped as they end before they should.
     Counter<bit<64>, bit<1>>(2, CounterType_t.PACKETS) stripped;
 #endif
@@ -222,7 +267,45 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
         eg_dprsr_md.drop_ctl = 1;
     }
 
+#ifndef ROLE_TRANSIT
+    action record_in(bit<1> group) {
+        is_open = true;
+        request.group = group;
+    }
+
+    // The windows that packets for hosts are recorded in.
+    table windows {
+        key = { hdr.bridge.timestamp : exact; }
+        actions = { record_in; NoAction; }
+        const default_action = NoAction;
+        size = 2;
+    }
+
+    action of_packet() {
+        word8 = hdr.bridge.counter8;
+        word16 = hdr.bridge.counter16;
+        word32 = hdr.bridge.counter32;
+    }
+
+    action of_collection() {
+        word8 = hdr.collect.next;
+        word16 = hdr.collect.next;
+        word32 = hdr.collect.next;
+    }
+#endif
+
     apply {
+#ifndef ROLE_TRANSIT
+        request = { NOTHING, NOTHING, NOTHING, 0 };
+        is_open = false;
+        if (meta.kind == COLLECTING) {
+            request_of.apply(hdr.collect, request);
+            of_collection();
+        } else if (meta.kind != CONTINUED) {
+            windows.apply();
+            of_packet();
+        }
+#endif
         to_host = false;
         enters = false;
         passes = false;
@@ -259,10 +342,28 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
                 stripped.count(0);
             }
 #endif
+#ifdef ROLE_TRANSIT
             if (to_host) {
                 packets.count(0);
             }
+#else
+            // Of packets for hosts: 1 recorded, 2 of a window that is not open, 0 of no flow that
+            // the switch can tell.
+            if (to_host && meta.kind != MEASURED) {
+                packets.count(0);
+            } else if (to_host && !is_open) {
+                packets.count(2);
+            } else if (to_host) {
+                packets.count(1);
+                request.of_8 = RECORD;
+                request.of_16 = RECORD;
+                request.of_32 = RECORD;
+            }
+#endif
         }
+#ifndef ROLE_TRANSIT
+        sizes.apply(request, word8, word16, word32, hdr.record);
+#endif
         hdr.bridge.setInvalid();
     }
 }

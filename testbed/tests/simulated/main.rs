@@ -9,6 +9,7 @@ mod notices;
 mod p4_cfs;
 mod p4_edge;
 mod p4_identification;
+mod p4_sketchint;
 mod probes;
 mod replay;
 mod reports;
