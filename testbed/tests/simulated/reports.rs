@@ -1,4 +1,4 @@
-//! Telemetry reports as others read them: Wireshark's dissector, and what the testbed reads them by.
+//! Telemetry reports as others read them: Wireshark's dissector, and what the testbed reads by.
 
 use std::process::Command;
 
