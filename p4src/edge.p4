@@ -21,7 +21,7 @@
 #include "include/types.p4"
 #include "include/chamelemon/types.p4"
 #include "include/chamelemon/buckets.p4"
-#define NOTICES_AT_EGRESS
+#define NOTICES
 #include "include/headers.p4"
 #include "include/parsing.p4"
 #include "include/collection.p4"

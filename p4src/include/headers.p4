@@ -103,13 +103,6 @@ const bit<8> NOTICE = 0x80;
 const MirrorType_t CONTINUE_MIRROR = 1;
 const MirrorType_t NOTICE_MIRROR = 2;
 
-#ifdef NOTICES_AT_INGRESS
-#define NOTICES
-#endif
-#ifdef NOTICES_AT_EGRESS
-#define NOTICES
-#endif
-
 // In front of the copy of a collection packet that goes on where the full one stopped.
 header continued_h {
     bit<8> kind;

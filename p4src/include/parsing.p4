@@ -288,11 +288,6 @@ control IngressDeparser(packet_out pkt, inout headers_t hdr, in metadata_t meta,
         if (ig_dprsr_md.mirror_type == CONTINUE_MIRROR) {
             mirror.emit<continued_h>(meta.session, { meta.kind });
         }
-#ifdef NOTICES_AT_INGRESS
-        if (ig_dprsr_md.mirror_type == NOTICE_MIRROR) {
-            mirror.emit<notice_h>(meta.session, meta.notice);
-        }
-#endif
         deparsing.apply(pkt, hdr, meta);
     }
 }
@@ -300,12 +295,12 @@ control IngressDeparser(packet_out pkt, inout headers_t hdr, in metadata_t meta,
 control EgressDeparser(packet_out pkt, inout headers_t hdr, in metadata_t meta,
                        in egress_intrinsic_metadata_for_deparser_t eg_dprsr_md) {
     Deparsing() deparsing;
-#ifdef NOTICES_AT_EGRESS
+#ifdef NOTICES
     Mirror() mirror;
 #endif
 
     apply {
-#ifdef NOTICES_AT_EGRESS
+#ifdef NOTICES
         if (eg_dprsr_md.mirror_type == NOTICE_MIRROR) {
             mirror.emit<notice_h>(meta.session, meta.notice);
         }

@@ -17,7 +17,7 @@ header bridge_h {
 
 const bit<16> BRIDGE_BYTES = 13;
 
-// What the CPU is told of a packet that no sketch holds.
+// What a notice says of a packet that no sketch holds.
 header notice_h {
     bit<8> kind;
     bit<8> stream;

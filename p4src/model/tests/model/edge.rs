@@ -8,9 +8,10 @@ fn the_edge_program_loads_with_both_arithmetics() {
     let prime = Program::load(path, &[]).unwrap_or_else(|error| panic!("{error}"));
     let define = [("WRAPPING_ARITHMETIC".to_owned(), "1".to_owned())];
     let wrapping = Program::load(path, &define).unwrap_or_else(|error| panic!("{error}"));
-    // Stateful ALUs: two for the classifier, five or four for each of six bucket arrays.
-    assert_eq!(prime.registers().len(), 2 + 6 * 5);
-    assert_eq!(wrapping.registers().len(), 2 + 6 * 4);
+    // Stateful ALUs: two for the classifier, five or four for each of six bucket arrays, one for
+    // the numbers of notices.
+    assert_eq!(prime.registers().len(), 2 + 6 * 5 + 1);
+    assert_eq!(wrapping.registers().len(), 2 + 6 * 4 + 1);
     let marks = ("CARRIER_IP_ID".to_owned(), "1".to_owned());
     for defines in [vec![marks.clone()], vec![marks, define[0].clone()]] {
         let program = Program::load(path, &defines).unwrap_or_else(|error| panic!("{error}"));
@@ -37,6 +38,9 @@ fn the_table_of_flows_loads_in_all_its_sizes() {
 #[test]
 fn the_switch_that_pushes_into_stacks_loads() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../sketchint.p4");
-    let program = Program::load(path, &[]).unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(program.registers().len(), 0, "it records nothing");
+    let transit = [("ROLE_TRANSIT".to_owned(), "1".to_owned())];
+    for (defines, registers) in [(&[][..], 3), (&transit[..], 0)] {
+        let program = Program::load(path, defines).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(program.registers().len(), registers, "the arrays of a sink's tower");
+    }
 }

@@ -17,6 +17,7 @@ use calumma_hops_tofino::Hops as HopsOnTofino;
 use calumma_plane::system::System;
 use calumma_sketch::{HashKey, KeyKind, Level};
 use calumma_switchd::chamelemon::ChameleMon as ChameleMonOnTofino;
+use calumma_testbed::carrier::Carrier;
 use calumma_testbed::simulate::{Detail, EpochTruth, FlowTruth, Setup, SystemOutcome, Systems};
 use calumma_testbed::topology::{Point, Segment, Topology};
 
@@ -46,6 +47,7 @@ fn setup(detail: Detail, keys: KeyKind, seed: u64) -> Setup {
         detail,
         switches: Vec::new(),
         probes: false,
+        carrier: Carrier::default(),
         seed,
         systems: Systems {
             on_switches: ON_SWITCHES,
