@@ -4,7 +4,7 @@
 
 use crate::burst::BURST;
 
-/// Is told what is remarkable about packets as they are recorded, each by its number in the burst.
+/// Receives what is remarkable about packets as they are recorded, each by its number in the burst.
 pub trait Watch {
     /// Whether it takes note of anything.
     const NOTES: bool;
