@@ -208,14 +208,14 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
         given_back = dscp;
     }
 
-    // A condition can't compute. A Tofino may count the frame check sequence: as few as four bytes can be
-    // missing unnoticed.
+    // A condition can't compute. A Tofino may count the frame check sequence: as few as four bytes
+    // can be missing unnoticed.
     action compare() {
         missing = meta.end |-| eg_intr_md.pkt_length;
     }
 
-    // A packet that is shorter than it says: nobody takes it (RFC 1812, 5.2.2), and where it was counted
-    // it is lost.
+    // A packet that is shorter than it says: nobody takes it (RFC 1812, 5.2.2), and where it was
+    // counted it is lost.
     action discard() {
         eg_dprsr_md.drop_ctl = 1;
         to_host = false;

@@ -1,6 +1,6 @@
-// SketchINT: each packet that carries a stack of INT through the network leaves with one more hop on
-// it, and each that enters with a stack of its own, unless ROLE_TRANSIT is defined. docs/p4.md has
-// what it does with those that it can not add to.
+// SketchINT: each packet that carries a stack of INT through the network leaves with one more hop
+// on it, and each that enters with a stack of its own, unless ROLE_TRANSIT is defined. docs/p4.md
+// has what it does with those that it can not add to.
 //
 // The ingress forwards, and notes when a packet came and with which DSCP. The egress knows where it
 // leaves, how long it may be there, and how long it was in the switch. There, packets for hosts are

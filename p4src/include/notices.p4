@@ -5,8 +5,8 @@
 // A program that sends notices declares `notice_h`, which begins with `kind`, which is NOTICE,
 // `stream` and the 32 bits of `number`, and has what the notice says behind them. It defines
 // NOTICES, and at egress fills `meta.notice` and sets NOTICE_MIRROR as the mirror type. On the wire
-// the header follows Ethernet, with the type of collection packets, whose first byte, the source, is
-// never NOTICE.
+// the header follows Ethernet, with the type of collection packets, whose first byte, the source,
+// is never NOTICE.
 //
 // Every event of a stream has a number, one more than the one before, whether a copy of it is sent
 // or not. So the CPU knows from the register how many there were, and which of them it lacks.

@@ -108,8 +108,8 @@ pub trait Setup: Send + Sync {
     /// accepted last, and the epoch from which it holds.
     fn holding(&self, plan: &[u8], from_epoch: u64) -> Option<Vec<u8>>;
 
-    /// The frame of a side, from the words of each of its [sources](Self::sources). Its counters are
-    /// the system's own sums since the session began, beside which the switch's are sent.
+    /// The frame of a side, from the words of each of its [sources](Self::sources). Its counters
+    /// are the system's own sums since the session began, beside which the switch's are sent.
     ///
     /// # Errors
     /// Words that are not those of a group of this setup.

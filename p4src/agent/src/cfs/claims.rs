@@ -35,8 +35,8 @@ impl Claimed {
     }
 
     /// Takes in the limit of a window that is over: claims follow from it for the window after the
-    /// next, since the next one runs, or where there are entries for that one already, for the first
-    /// one behind it that has none.
+    /// next, since the next one runs, or where there are entries for that one already, for the
+    /// first one behind it that has none.
     pub(super) fn learn(&mut self, window: u64, limit: Option<Rank>) {
         let first = (window + 2).max(self.last_used + 1);
         let last = self.from.last().map_or(Claims::NONE, |(_, claims)| *claims);

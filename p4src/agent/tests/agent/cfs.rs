@@ -1,5 +1,5 @@
-//! Cooperative flow selection between software edges: what the daemon reports of each window is what
-//! passed in it, whatever the CPU port loses and whoever controls it.
+//! Cooperative flow selection between software edges: what the daemon reports of each window is
+//! what passed in it, whatever the CPU port loses and whoever controls it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
