@@ -1,5 +1,6 @@
 //! Networks in one process, and the testbed's own tools.
 
+mod captures;
 mod cfs;
 mod clocks;
 mod disks;

@@ -19,8 +19,8 @@ use calumma_plane::secret::secret;
 use calumma_plane::{LcoreMerger, Part};
 use calumma_sketch::{Arithmetic, BURST};
 use calumma_switchd::config::CarrierKind;
-use calumma_testbed::capture::Capture;
 
+use crate::captures::{self, LONGEST};
 use crate::switch::{FABRIC, HOST, Numbers, Pair, attention, checksum, packet};
 
 pub(crate) const FIRST_EPOCH: u64 = 1000;
@@ -288,21 +288,10 @@ fn agree(
     both.finish();
 }
 
-/// Packets of a capture, filled up with zeros to the length they had on the wire.
+/// Packets of a capture.
 fn captured(name: &str) -> Option<Vec<Frame>> {
-    let path = calumma_testenv::capture(name)?;
-    let mut capture = Capture::open(&path).unwrap();
-    let mut frames = Vec::new();
-    while let Some(record) = capture.next_record().unwrap() {
-        let mut bytes = record.bytes.to_vec();
-        bytes.resize((record.original_len as usize).clamp(bytes.len(), LONGEST), 0);
-        frames.push(Frame::new(bytes));
-    }
-    Some(frames)
+    Some(captures::captured(name, LONGEST)?.into_iter().map(Frame::new).collect())
 }
-
-/// Longest packet that a port takes.
-const LONGEST: usize = 9216;
 
 #[test]
 fn captures_of_every_kind_of_traffic_measure_alike_with_prime_arithmetic() {

@@ -14,15 +14,17 @@ use calumma_plane::int::{Hop, Insertion, Instructions, header, push};
 use calumma_sketch::sketchint::{Shape, Sink};
 use calumma_sketch::{FlowKey, HashFamily, HashKey};
 use calumma_switchd::hashes;
-use calumma_testbed::capture::Capture;
 use calumma_tna::{Entry, Program, Switch};
 
+use crate::captures::{LONGEST, captured};
 use crate::switch::{FABRIC, HOST, Numbers, add, checksum, packet};
 
 /// A second host, whose packets for the first one cross no other switch.
 const LOCAL: u16 = 3;
 const CPU: u16 = 64;
 const RECIRCULATION: u16 = 68;
+/// Room for what is put into a packet.
+const STACK: usize = 416;
 const DOMAIN: NonZeroU16 = NonZeroU16::new(0xBEEF).unwrap();
 
 /// The program's arrays among the five of a software sink: which one, and counters of a group.
@@ -294,23 +296,10 @@ fn play(packets: impl Iterator<Item = Vec<u8>>, epoch: usize, damages: bool, see
     rig
 }
 
-/// Packets of a capture, filled up with zeros to the length they had on the wire.
-fn captured(name: &str) -> Option<Vec<Vec<u8>>> {
-    let path = calumma_testenv::capture(name)?;
-    let mut capture = Capture::open(&path).unwrap();
-    let mut frames = Vec::new();
-    while let Some(record) = capture.next_record().unwrap() {
-        let mut bytes = record.bytes.to_vec();
-        bytes.resize((record.original_len as usize).clamp(bytes.len(), 8800), 0);
-        frames.push(bytes);
-    }
-    Some(frames)
-}
-
 #[test]
 fn captured_packets_leave_the_words_of_a_software_sink() {
     for name in ["mixed-captures.pcap", "backbone-65k.pcap"] {
-        if let Some(frames) = captured(name) {
+        if let Some(frames) = captured(name, LONGEST - STACK) {
             play(frames.into_iter().take(6_000), 1_000, false, 3);
         }
     }
@@ -327,7 +316,7 @@ fn fuzzed_packets_leave_the_words_of_a_software_sink() {
 #[ignore = "400,000 packets"]
 fn many_packets_leave_the_words_of_a_software_sink() {
     for name in ["mixed-captures.pcap", "backbone-65k.pcap"] {
-        if let Some(frames) = captured(name) {
+        if let Some(frames) = captured(name, LONGEST - STACK) {
             play(frames.into_iter().take(140_000), 12_500, false, 7);
         }
     }

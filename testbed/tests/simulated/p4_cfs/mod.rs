@@ -12,9 +12,9 @@ mod twin;
 use calumma_edge::parse::{Parsed, parse};
 use calumma_sketch::FlowKey;
 use calumma_sketch::grade::window_seed;
-use calumma_testbed::capture::Capture;
 use proptest::prelude::*;
 
+use crate::captures::{LONGEST, captured};
 use crate::switch::{Numbers, checksum, packet};
 use rig::{Rig, with_claim};
 use twin::Window;
@@ -47,19 +47,6 @@ fn of_flow(key: &FlowKey, ttl: u8, bit: usize) -> Vec<u8> {
     }
     bytes.extend_from_slice(&[0; 4]);
     dressed(&bytes, ttl, bit, false)
-}
-
-/// Packets of a capture, filled up with zeros to the length they had on the wire.
-fn captured(name: &str) -> Option<Vec<Vec<u8>>> {
-    let path = calumma_testenv::capture(name)?;
-    let mut capture = Capture::open(&path).unwrap();
-    let mut frames = Vec::new();
-    while let Some(record) = capture.next_record().unwrap() {
-        let mut bytes = record.bytes.to_vec();
-        bytes.resize((record.original_len as usize).clamp(bytes.len(), 9216), 0);
-        frames.push(bytes);
-    }
-    Some(frames)
 }
 
 /// All the packets in windows of `each`, by an alternating timestamp bit, some of them late in the
@@ -112,7 +99,7 @@ fn passing(frames: &[Vec<u8>], each: usize, numbers: &mut Numbers) -> Vec<Vec<u8
 
 #[test]
 fn captures_of_every_kind_of_traffic_leave_the_same_words() {
-    if let Some(frames) = captured("mixed-captures.pcap") {
+    if let Some(frames) = captured("mixed-captures.pcap", LONGEST) {
         let numbers = &mut Numbers(3);
         let frames = passing(&frames[..frames.len().min(60_000)], 20_000, numbers);
         play(6, &frames, 20_000, numbers);
@@ -121,7 +108,7 @@ fn captures_of_every_kind_of_traffic_leave_the_same_words() {
 
 #[test]
 fn a_backbone_link_leaves_the_same_words_and_few_packets_pass_twice() {
-    if let Some(frames) = captured("backbone-65k.pcap") {
+    if let Some(frames) = captured("backbone-65k.pcap", LONGEST) {
         let numbers = &mut Numbers(5);
         let frames = passing(&frames, 30_000, numbers);
         let shares = play(12, &frames, 30_000, numbers);
