@@ -56,8 +56,13 @@ pub fn packet_word(flow: u64, seed: u64, (digest, number): (u64, u64)) -> u32 {
     (mixed(mixed(flow ^ seed) ^ of_packet) >> 32) as u32
 }
 
-/// A word of a flow at one switch: S||f of the paper, with the flow hashed once and a mix a switch.
+/// Words of a flow at one switch, S||f of the paper, one for each array of the pair towers
+/// (docs/contract.md, "Pairs"): three words of the flow, and three bijections of the switch's
+/// number. There is nothing in them that a Tofino's hash units can't compute.
 #[inline(always)]
-pub fn pair_word(flow: u64, node: u32) -> u64 {
-    mixed(flow ^ u64::from(node).wrapping_add(1).wrapping_mul(0xD6E8_FEB8_6659_FD93))
+pub fn pair_words(flow: u64, node: u32) -> [u32; Pairs::LEVELS] {
+    let (lane0, lane1) = ((flow >> 32) as u32, flow as u32);
+    let of_flow = [lane0, lane1, (lane0 ^ lane1).rotate_left(16)];
+    let of_node = [5, 6, 7].map(|shift| node ^ node >> shift);
+    std::array::from_fn(|level| of_flow[level] ^ of_node[level])
 }

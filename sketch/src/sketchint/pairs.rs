@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::pair_word;
+use super::pair_words;
 use crate::part::Part;
 use crate::simd::Isa;
 
@@ -55,12 +55,9 @@ struct Level {
     buckets: Box<[[u32; 2]]>,
 }
 
-/// Odd numbers by which an array's word is made of a pair's.
-const MULTIPLIERS: [u64; 3] = [0x9E37_79B9_7F4A_7C15, 0xC2B2_AE3D_27D4_EB4F, 0x1656_67B1_9E37_79F9];
-
 impl Pairs {
     /// Arrays that a tower may have.
-    pub const LEVELS: usize = MULTIPLIERS.len();
+    pub const LEVELS: usize = 3;
 
     /// Empty towers.
     pub fn new(levels: [PairLevel; Self::LEVELS]) -> Self {
@@ -103,11 +100,6 @@ impl Pairs {
         Ok(())
     }
 
-    #[inline(always)]
-    fn word(pair: u64, level: usize) -> u32 {
-        (pair.wrapping_mul(MULTIPLIERS[level]) >> 32) as u32
-    }
-
     /// Adds packets of a flow at a switch, and their latencies in units.
     #[inline]
     pub fn insert(&mut self, flow: u64, node: u32, latency: u32, packets: u32) {
@@ -117,8 +109,8 @@ impl Pairs {
     /// Its buckets, one of each array.
     #[inline(always)]
     pub(super) fn places(&self, flow: u64, node: u32) -> [u32; Self::LEVELS] {
-        let pair = pair_word(flow, node);
-        std::array::from_fn(|at| self.levels[at].part.bucket(Self::word(pair, at)))
+        let words = pair_words(flow, node);
+        std::array::from_fn(|at| self.levels[at].part.bucket(words[at]))
     }
 
     /// Asks for the lines of buckets.
@@ -141,13 +133,13 @@ impl Pairs {
 
     /// What is known of a flow at a switch.
     pub fn query(&self, flow: u64, node: u32) -> Pair {
-        let pair = pair_word(flow, node);
-        let of = |at: usize, level: &Level| {
-            let [sum, number] = level.buckets[level.part.bucket(Self::word(pair, at)) as usize];
+        let of = |(level, at): (&Level, u32)| {
+            let [sum, number] = level.buckets[at as usize];
             let read = |counter, bits| Some(counter).filter(|&it| it < PairLevel::most(bits));
             (read(sum, level.shape.latency_bits), read(number, level.shape.packet_bits))
         };
-        let all = || self.levels.iter().enumerate().map(|(at, level)| of(at, level));
+        let places = self.places(flow, node);
+        let all = || self.levels.iter().zip(places).map(of);
         Pair {
             latency: all().filter_map(|read| read.0).min(),
             packets: all().filter_map(|read| read.1).min(),

@@ -128,9 +128,11 @@ impl<K: Copy + Default + PartialEq> Rows<K> {
         }
     }
 
+    /// By bits that no index of a pair tower is made of, so that the flows which find one set full
+    /// are no neighbours there.
     #[inline(always)]
     fn set(&self, word: u64) -> usize {
-        word as usize & (self.sets.len() - 1)
+        (word >> 16) as usize & (self.sets.len() - 1)
     }
 
     #[inline(always)]

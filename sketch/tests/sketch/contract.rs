@@ -7,6 +7,7 @@
 use std::net::Ipv6Addr;
 
 use calumma_sketch::hash::{polynomial, sample_seed};
+use calumma_sketch::sketchint::{flow_word, pair_words};
 use calumma_sketch::{
     Arithmetic, FermatSketch, FlowKey, HashFamily, HashKey, Hashes, Key, Part, Shape, WideKey,
 };
@@ -145,6 +146,15 @@ pub(crate) mod reference {
             ][level]
         }
 
+        pub(super) fn pair_words(&self, switch: u32) -> [u32; 3] {
+            let [zero, one, ..] = self.lanes;
+            [
+                zero ^ switch ^ (switch >> 5),
+                one ^ switch ^ (switch >> 6),
+                (zero ^ one).rotate_left(16) ^ switch ^ (switch >> 7),
+            ]
+        }
+
         pub(super) fn fingerprint(&self) -> u32 {
             self.y >> 12
         }
@@ -250,6 +260,9 @@ fn wide_keys() -> Vec<[u8; 37]> {
 const PART: (u32, u32) = (512, 2560);
 const EPOCH: u64 = 1000;
 
+/// The switch that the vectors of pairs are of.
+const SWITCH: u32 = 0x1234;
+
 fn vector(secret: &reference::Secret, key: &[u8; 13]) -> Value {
     let words = reference::words(secret, key);
     let mut vector = vector_of_hashes(&words, key);
@@ -283,6 +296,7 @@ fn vector_of_hashes(words: &reference::Words, key: &[u8]) -> Value {
         "lanes": words.lanes.map(hex),
         "array_words": std::array::from_fn::<_, 5, _>(|array| hex(words.array_word(array))),
         "classifier_words": std::array::from_fn::<_, 4, _>(|level| hex(words.classifier_word(level))),
+        "pair_words": hex_words(&words.pair_words(SWITCH)),
         "sample": words.sample(reference::seed(EPOCH)),
         "buckets": std::array::from_fn::<_, 3, _>(|array| reference::bucket(words.array_word(array), PART.0, PART.1)),
     })
@@ -301,6 +315,7 @@ fn vectors() -> Value {
         },
         "generators": hex_words(&secret.generators),
         "epoch": EPOCH,
+        "switch": SWITCH,
         "seed": reference::seed(EPOCH),
         "part": {"offset": PART.0, "len": PART.1, "mask": format!("{:08x}", 0x3FFF)},
         "keys": keys().iter().map(|key| vector(&secret, key)).collect::<Vec<_>>(),
@@ -331,9 +346,14 @@ fn the_page_shows_the_vectors_and_numbers_that_the_crate_computes() {
     for field in ["key", "x", "y", "fingerprint"] {
         wanted.push(shown[field].as_str().unwrap().into());
     }
-    for field in
-        ["lanes", "array_words", "classifier_words", "prime_fragments", "wrapping_fragments"]
-    {
+    for field in [
+        "lanes",
+        "array_words",
+        "classifier_words",
+        "pair_words",
+        "prime_fragments",
+        "wrapping_fragments",
+    ] {
         let words = shown[field].as_array().unwrap().iter().map(|word| word.as_str().unwrap());
         wanted.push(words.collect::<Vec<_>>().join(" "));
     }
@@ -408,6 +428,9 @@ fn assert_hashes_follow_the_page(
     }
     for level in 0..4 {
         assert_eq!(hashes.classifier_word(level), words.classifier_word(level));
+    }
+    for switch in [1, 77, SWITCH, u32::MAX] {
+        assert_eq!(pair_words(flow_word(hashes), switch), words.pair_words(switch));
     }
     assert_eq!(sample_seed(epoch), reference::seed(epoch));
     assert_eq!(hashes.sample(sample_seed(epoch)), words.sample(reference::seed(epoch)));

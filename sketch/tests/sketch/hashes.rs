@@ -31,7 +31,7 @@ fn effects(pair: &CrcPair) -> Vec<u64> {
 }
 
 /// Rank over GF(2).
-fn rank(vectors: &[u64]) -> usize {
+pub(crate) fn rank(vectors: &[u64]) -> usize {
     let mut basis: Vec<u64> = Vec::new();
     for &vector in vectors {
         let rest = basis.iter().fold(vector, |rest, &b| rest.min(rest ^ b));

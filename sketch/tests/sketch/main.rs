@@ -9,6 +9,7 @@ mod estimates;
 mod hashes;
 mod hints;
 mod indistinct;
+mod pairs;
 mod robustness;
 mod selection;
 mod sizing;

@@ -12,7 +12,7 @@ use calumma_sketchint::frames::{Entered, Window};
 const MEMORY: [u64; 2] = [40_272, 43_440];
 
 fn check(name: &str, bytes: &[u8]) -> Vec<u8> {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v4");
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v5");
     let file = folder.join(format!("{name}.bin"));
     if std::env::var_os("CALUMMA_BLESS").is_some() {
         std::fs::create_dir_all(&folder).unwrap();

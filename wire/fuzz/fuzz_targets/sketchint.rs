@@ -1,7 +1,7 @@
 //! Any bytes, as a layout, as a window of SketchINT and as what a source did: no panic, and what
 //! can be read says the same when written and read again. Run from `wire/` with
 //! `cargo +nightly fuzz run fuzz-wire-sketchint fuzz/corpus/sketchint
-//! ../systems/sketchint/tests/golden/v4`.
+//! ../systems/sketchint/tests/golden/v5`.
 
 #![no_main]
 

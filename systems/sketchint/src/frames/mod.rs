@@ -26,4 +26,4 @@ pub use self::watch::{WatchList, WatchRule};
 pub use self::window::Window;
 
 /// What a switch that runs it offers.
-pub const OFFER: Offer = Offer { system: SystemId::SKETCHINT, lowest: 4, highest: 4 };
+pub const OFFER: Offer = Offer { system: SystemId::SKETCHINT, lowest: 5, highest: 5 };
