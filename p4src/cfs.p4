@@ -76,6 +76,7 @@ header resubmit_h {
 #include "include/collection.p4"
 #include "include/cfs/request.p4"
 #include "include/readable.p4"
+#include "include/lanes.p4"
 #include "include/cfs/flow_hash.p4"
 #include "include/cfs/standing.p4"
 #include "include/cfs/column.p4"

@@ -4,7 +4,8 @@
 //
 // The ingress forwards, and notes when a packet came and with which DSCP. The egress knows where it
 // leaves, how long it may be there, and how long it was in the switch. There, packets for hosts are
-// counted by flow, in the window of the timestamp bit that they came with.
+// counted by flow, and with their latencies by flow and switch, in the window of the timestamp bit
+// that they came with.
 
 #include <core.p4>
 #if __TARGET_TOFINO__ == 2
@@ -27,6 +28,9 @@ header bridge_h {
     word_t counter8;           // of its flow, in the tower of sizes
     word_t counter16;
     word_t counter32;
+    word_t pair0;              // in the towers of pairs, before any switch
+    word_t pair1;
+    word_t pair2;
     bit<1> timestamp;          // of the window that it belongs to
     bit<7> padding;
 #endif
@@ -36,7 +40,7 @@ header bridge_h {
 #ifdef ROLE_TRANSIT
 const bit<16> BRIDGE_BYTES = 10;
 #else
-const bit<16> BRIDGE_BYTES = 17;
+const bit<16> BRIDGE_BYTES = 23;
 #endif
 
 // A counter. A switch between others has none.
@@ -44,12 +48,22 @@ header record_h {
     bit<32> count;
 }
 
+#ifndef ROLE_TRANSIT
+// The words of a flow for towers of pairs, as far as the arrays' indexes need them.
+struct pair_words_t {
+    word_t first;
+    word_t second;
+    word_t third;
+}
+#endif
+
 struct hashes_t {
     word_t word0;
 #ifndef ROLE_TRANSIT
     word_t counter8;
     word_t counter16;
     word_t counter32;
+    pair_words_t pairs;
 #endif
 }
 
@@ -69,8 +83,10 @@ struct request_t {
 #ifndef ROLE_TRANSIT
 #include "include/int/source.p4"
 #include "include/int/sink.p4"
+#include "include/lanes.p4"
 #include "include/int/flow_hash.p4"
 #include "include/int/tower.p4"
+#include "include/int/pairs.p4"
 #endif
 #include "include/int/push.p4"
 #include "include/forwarding.p4"
@@ -207,6 +223,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
 #else
         hdr.bridge = { UNMEASURED, ig_intr_md.ingress_mac_tstamp, dscp, from_host, strips,
                        meta.hashes.counter8, meta.hashes.counter16, meta.hashes.counter32,
+                       meta.hashes.pairs.first, meta.hashes.pairs.second, meta.hashes.pairs.third,
                        timestamp_there, 0, 0 };
 #endif
         if (request.collects) {
@@ -236,9 +253,16 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
     word_t word8;
     word_t word16;
     word_t word32;
+    PlacesRequest() places_of;
+    Meet() meet;
+    Places() places;
+    places_t at;
+    met_t met;
+    pair_words_t pairs;
     bool is_open;
-    // Stacks that were taken out, and packets dropped as they end before they should.
-    Counter<bit<64>, bit<1>>(2, CounterType_t.PACKETS) stripped;
+    // 0 stacks that were taken out, 2 those of more hops than there are places, 1 packets dropped
+    // as they end before they should.
+    Counter<bit<64>, bit<2>>(4, CounterType_t.PACKETS) stripped;
 #endif
     Counter<bit<64>, bit<2>>(4, CounterType_t.PACKETS) packets;
     bit<16> missing;
@@ -246,6 +270,7 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
     bool enters;
     bool passes;
     bool whole;
+    bit<32> latency;
 
     // What the mark is taken back to is for programs that mark.
     action host(bit<3> dscp) {
@@ -271,6 +296,7 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
     action record_in(bit<1> group) {
         is_open = true;
         request.group = group;
+        at.group = group;
     }
 
     // The windows that packets for hosts are recorded in.
@@ -285,21 +311,38 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
         word8 = hdr.bridge.counter8;
         word16 = hdr.bridge.counter16;
         word32 = hdr.bridge.counter32;
+        pairs = { hdr.bridge.pair0, hdr.bridge.pair1, hdr.bridge.pair2 };
     }
 
     action of_collection() {
         word8 = hdr.collect.next;
         word16 = hdr.collect.next;
         word32 = hdr.collect.next;
+        pairs = { hdr.collect.next, hdr.collect.next, hdr.collect.next };
+    }
+
+    action number_as(bit<32> number) {
+        met.own = number;
+        at.own = RECORD;
+    }
+
+    // The switch's number, once it has one.
+    table own {
+        actions = { number_as; NoAction; }
+        default_action = NoAction;
+        size = 1;
     }
 #endif
 
     apply {
 #ifndef ROLE_TRANSIT
         request = { NOTHING, NOTHING, NOTHING, 0 };
+        at = { NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, 3, 0 };
+        met = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 };
         is_open = false;
         if (meta.kind == COLLECTING) {
             request_of.apply(hdr.collect, request);
+            places_of.apply(hdr.collect, at);
             of_collection();
         } else if (meta.kind != CONTINUED) {
             windows.apply();
@@ -335,13 +378,7 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
                 whole = hdr.tcp.isValid() || hdr.udp.isValid();
             }
             push.apply(hdr, meta, eg_intr_md.egress_port, eg_prsr_md.global_tstamp, enters, passes,
-                       whole);
-#ifndef ROLE_TRANSIT
-            if (meta.strips == 1) {
-                strip.apply(hdr, meta);
-                stripped.count(0);
-            }
-#endif
+                       whole, latency);
 #ifdef ROLE_TRANSIT
             if (to_host) {
                 packets.count(0);
@@ -358,11 +395,25 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
                 request.of_8 = RECORD;
                 request.of_16 = RECORD;
                 request.of_32 = RECORD;
+                met.latency = latency;
+                own.apply();
+                if (meta.strips == 1) {
+                    meet.apply(hdr, met, at);
+                }
+            }
+            if (meta.strips == 1) {
+                if (hdr.taken[10].isValid()) {
+                    stripped.count(2);
+                } else {
+                    stripped.count(0);
+                }
+                strip.apply(hdr, meta);
             }
 #endif
         }
 #ifndef ROLE_TRANSIT
         sizes.apply(request, word8, word16, word32, hdr.record);
+        places.apply(at, pairs, met, hdr.record);
 #endif
         hdr.bridge.setInvalid();
     }

@@ -27,8 +27,9 @@ control Residence(in bit<48> arrived, in bit<48> now, out bit<32> latency) {
 
 // `enters` says that the packet comes from a host and goes into the network, `passes` that it was
 // in the network and stays there, `whole` that all its bytes are there and headers could be read.
+// `latency` is what a hop would say.
 control Push(inout headers_t hdr, inout metadata_t meta, in PortId_t port, in bit<48> now,
-             in bool enters, in bool passes, in bool whole) {
+             in bool enters, in bool passes, in bool whole, out bit<32> latency) {
     Residence() residence;
     Front() front_of;
 #ifndef ROLE_TRANSIT
@@ -36,7 +37,6 @@ control Push(inout headers_t hdr, inout metadata_t meta, in PortId_t port, in bi
 #endif
     Counter<bit<64>, bit<3>>(8, CounterType_t.PACKETS) packets;
     bit<32> node;
-    bit<32> latency;
     bit<16> front;
     bit<16> datagram;
     bit<16> longer;

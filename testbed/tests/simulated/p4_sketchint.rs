@@ -10,8 +10,8 @@ use std::path::Path;
 
 use calumma_edge::packet::{Frame, Packet};
 use calumma_edge::parse::{Parsed, parse};
-use calumma_plane::int::{Hop, Insertion, Instructions, header, push};
-use calumma_sketch::sketchint::{Shape, Sink};
+use calumma_plane::int::{Domains, Hop, Insertion, Instructions, Stack, header, push, strip};
+use calumma_sketch::sketchint::{Met, PairLevel, Pairs, Path as Way, Shape, Sink, flow_word};
 use calumma_sketch::{FlowKey, HashFamily, HashKey};
 use calumma_switchd::hashes;
 use calumma_tna::{Entry, Program, Switch};
@@ -31,6 +31,13 @@ const DOMAIN: NonZeroU16 = NonZeroU16::new(0xBEEF).unwrap();
 const ARRAYS: [(&str, usize, usize); 3] =
     [("level8", 2, 1 << 16), ("level16", 3, 1 << 15), ("level32", 4, 1 << 14)];
 
+/// The program's towers of pairs: of the first five switches of a path, and of itself.
+const PLACES: [&str; 6] = ["place0", "place1", "place2", "place3", "place4", "own"];
+/// Pairs of a group in each of their arrays.
+const PAIRS: [usize; Pairs::LEVELS] = [1 << 14, 1 << 13, 1 << 12];
+/// The switch's own number.
+const OWN: u32 = 0x1234;
+
 /// What became of packets for hosts, as the program's counter has it.
 #[derive(Clone, Copy, Debug)]
 enum Became {
@@ -44,6 +51,11 @@ struct Rig {
     switch: Switch,
     family: HashFamily,
     groups: [Sink<FlowKey>; 2],
+    /// Of each group, what was met at each place, in counters of 32 bits.
+    places: [[Pairs; PLACES.len()]; 2],
+    /// Stacks taken out: of hops that all have a place, and of more.
+    stacks: [u64; 2],
+    now: u64,
     /// The group of each timestamp bit.
     windows: [Option<usize>; 2],
     /// The bit of packets from hosts.
@@ -53,7 +65,12 @@ struct Rig {
 
 /// Shape of a software sink whose widest arrays are those of the program.
 fn shape() -> Shape {
-    Shape { tower_words: 1 << 14, pair_buckets: 16, row_sets: 0, ..Shape::default() }
+    Shape { tower_words: 1 << 14, row_sets: 0, ..Shape::default() }
+}
+
+/// In units of 64 ns.
+fn units(latency_ns: u32) -> u32 {
+    if latency_ns == u32::MAX { 0 } else { latency_ns.div_ceil(64) }
 }
 
 impl Rig {
@@ -62,7 +79,7 @@ impl Rig {
         let program = Program::load(path, &[]).unwrap_or_else(|error| panic!("{error}"));
         let mut switch = Switch::new(&program);
         let family = HashFamily::new(&HashKey::from_bytes([7; 32]));
-        for entry in hashes::secrets(&family) {
+        for entry in hashes::secrets_of_lanes(&family, ["hash_x", "hash_y"]) {
             add(&mut switch, &entry);
         }
         for (port, to) in [(FABRIC, HOST), (LOCAL, HOST), (HOST, FABRIC)] {
@@ -78,6 +95,8 @@ impl Rig {
             switch.add_entry("Ingress.sink.ports", &sink).unwrap();
         }
         switch.set_default_action("Ingress.clearing", "clear", &[]).unwrap();
+        let number = [("number", OWN.into())];
+        switch.set_default_action("Egress.own", "number_as", &number).unwrap();
         let known = Entry::new("known")
             .exact("hdr.telemetry.version", 2u8)
             .exact("hdr.telemetry.reserved", 0u16)
@@ -85,9 +104,11 @@ impl Rig {
             .exact("hdr.telemetry.own_instructions", 0u16)
             .exact("hdr.telemetry.own_flags", 0u16);
         switch.add_entry("Ingress.sink.domains", &known).unwrap();
-        let groups = [(); 2].map(|()| Sink::new(shape(), Some(1), u32::MAX, 500).unwrap());
-        let (windows, became) = ([None; 2], [0; 3]);
-        Self { switch, family, groups, windows, timestamp: 0, became }
+        let groups = [(); 2].map(|()| Sink::new(shape(), Some(OWN), u32::MAX, 500).unwrap());
+        let places = [(); 2].map(|()| PLACES.map(|_| Pairs::new(wide_pairs())));
+        let (windows, became, stacks) = ([None; 2], [0; 3], [0; 2]);
+        let (timestamp, now) = (0, 1 << 33);
+        Self { switch, family, groups, places, stacks, now, windows, timestamp, became }
     }
 
     /// Packets with that timestamp bit are recorded in that group from now on, or in none.
@@ -110,15 +131,24 @@ impl Rig {
         self.switch.set_default_action("Ingress.timestamp", "set_timestamp", &value).unwrap();
     }
 
-    /// A packet comes by that port.
-    fn pass(&mut self, port: u16, bytes: &[u8]) {
+    /// A packet comes by that port, and is in the switch for so long.
+    fn pass(&mut self, port: u16, bytes: &[u8], own_ns: u32) {
         let mut sent = Vec::new();
-        self.switch.inject_with(port, bytes, |port, bytes| sent.push((port, bytes.to_vec())));
+        self.switch.set_time(self.now);
+        self.switch.offer(port, bytes);
+        self.switch.run_ingress();
+        self.now += u64::from(own_ns);
+        self.switch.set_time(self.now);
+        self.switch.run(4, |port, bytes| sent.push((port, bytes.to_vec())));
         let sent = match &sent[..] {
             [] => return,
             [(HOST, sent)] => sent,
             other => panic!("{bytes:?}: {other:?}"),
         };
+        let stack = taken(port, bytes);
+        if let Some(stack) = &stack {
+            self.stacks[usize::from(stack.hops().len() > 5)] += 1;
+        }
         let became = match parse(sent, sent.len()) {
             Parsed::Flow { key, ip_offset } if is_read(bytes, ip_offset) => {
                 let bit = match port {
@@ -128,8 +158,7 @@ impl Rig {
                 match self.windows[bit] {
                     None => Became::Late,
                     Some(group) => {
-                        let hashes = self.family.hash(&key);
-                        self.groups[group].record(&hashes, &key, None, 0);
+                        self.record(group, &key, stack.as_ref(), own_ns);
                         Became::Recorded
                     }
                 }
@@ -139,9 +168,64 @@ impl Rig {
         self.became[became as usize] += 1;
     }
 
+    /// What software does with a packet for a host.
+    fn record(&mut self, group: usize, key: &FlowKey, stack: Option<&Stack>, own_ns: u32) {
+        let hashes = self.family.hash(key);
+        let hops = stack.map_or(&[][..], Stack::hops);
+        let hops = &hops[..hops.len().min(PLACES.len() - 1)];
+        let path = Way::new(hops.iter().map(|hop| hop.node), false);
+        let latencies: Vec<u32> = hops.iter().map(|hop| hop.latency_ns).collect();
+        let met = Met { path: &path, latencies: &latencies, queued: &latencies };
+        let sink = &mut self.groups[group];
+        sink.record(&hashes, key, stack.map(|_| met), 0);
+        sink.record_own(&hashes, key, own_ns, 0);
+        let word = flow_word(&hashes);
+        let [places @ .., own] = &mut self.places[group];
+        for (place, hop) in places.iter_mut().zip(hops) {
+            place.insert(word, hop.node, units(hop.latency_ns), 1);
+        }
+        own.insert(word, OWN, units(own_ns), 1);
+    }
+
+    /// Every pair of every register is what was met at its place, and all places together are the
+    /// software sink's towers, once counters are no wider than these have them.
+    fn compare_pairs(&self) {
+        for (level, buckets) in PAIRS.into_iter().enumerate() {
+            let PairLevel { latency_bits, packet_bits, .. } = shape().pairs()[level];
+            let most = [latency_bits, packet_bits].map(|bits| u32::MAX >> (32 - bits));
+            let mut sums = [vec![[0_u32; 2]; buckets], vec![[0; 2]; buckets]];
+            for (at, name) in PLACES.into_iter().enumerate() {
+                let register = format!("Egress.places.{name}.level{level}.pairs");
+                let [latencies, packets] = &self.switch.read_register_lanes(&register).unwrap()[..]
+                else {
+                    panic!("{register} has two lanes");
+                };
+                assert_eq!(latencies.len(), 2 * buckets);
+                for (group, sums) in sums.iter_mut().enumerate() {
+                    let wanted = self.places[group][at].buckets(level);
+                    let of_group = group * buckets..(group + 1) * buckets;
+                    let found = latencies[of_group.clone()].iter().zip(&packets[of_group]);
+                    let found = found.map(|(&latency, &packets)| [latency, packets]);
+                    let differs = found.clone().zip(wanted).position(|(found, of)| found != *of);
+                    assert_eq!(differs, None, "{register}, group {group}");
+                    for (sum, found) in sums.iter_mut().zip(found) {
+                        *sum = [0, 1].map(|of| sum[of].saturating_add(found[of]).min(most[of]));
+                    }
+                }
+            }
+            for (sink, sums) in self.groups.iter().zip(sums) {
+                assert_eq!(sink.pairs().buckets(level), sums, "level {level}");
+            }
+        }
+        let stacks = [0, 2].map(|at| self.switch.read_counter("Egress.stripped", at).unwrap());
+        assert_eq!(stacks.map(|of| of.packets), self.stacks);
+    }
+
     /// Every word of every register is the software sink's.
     fn compare(&self) {
-        assert_eq!(self.switch.program().registers().len(), ARRAYS.len());
+        let registers = ARRAYS.len() + PLACES.len() * PAIRS.len();
+        assert_eq!(self.switch.program().registers().len(), registers);
+        self.compare_pairs();
         for (name, level, counters) in ARRAYS {
             let register = format!("Egress.sizes.{name}.counters");
             let [words] = self.switch.read_register_lanes(&register).unwrap()[..] else {
@@ -169,8 +253,33 @@ impl Rig {
                 self.switch.write_register(&register, at, &[0]).unwrap();
             }
         }
+        for (name, (level, buckets)) in
+            PLACES.iter().flat_map(|name| PAIRS.into_iter().enumerate().map(move |of| (name, of)))
+        {
+            let register = format!("Egress.places.{name}.level{level}.pairs");
+            for at in group * buckets..(group + 1) * buckets {
+                self.switch.write_register(&register, at, &[0, 0]).unwrap();
+            }
+        }
+        self.places[group].iter_mut().for_each(Pairs::clear);
         self.groups[group].clear();
     }
+}
+
+fn wide_pairs() -> [PairLevel; Pairs::LEVELS] {
+    PAIRS.map(|buckets| PairLevel { latency_bits: 32, packet_bits: 32, buckets: buckets as u32 })
+}
+
+/// The stack that the packet came with from the network, where that is one to be taken out.
+fn taken(port: u16, bytes: &[u8]) -> Option<Stack> {
+    let Parsed::Flow { ip_offset, .. } = parse(bytes, bytes.len()) else { return None };
+    let packet = Frame::with_headroom(0, bytes);
+    let mut domains = Domains::ANY;
+    domains.learn(DOMAIN);
+    let header::Seen::Stack(found) = header::look(&packet, ip_offset, domains) else { return None };
+    let mut stack = Stack::EMPTY;
+    strip::read(&packet, &found, &mut stack);
+    (port == FABRIC).then_some(stack)
 }
 
 /// Whether the program's parser can read a packet that software reads to the ports: it looks at all
@@ -207,25 +316,37 @@ fn stamped(bytes: &[u8], bit: usize) -> Vec<u8> {
     bytes
 }
 
+/// Some latency: most are short, and some are all that can be said.
+fn latency(numbers: &mut Numbers) -> u32 {
+    match numbers.below(16) {
+        0 => u32::MAX,
+        1 => u32::MAX - 1 - numbers.below(70) as u32,
+        2 => numbers.below(1 << 32) as u32,
+        _ => numbers.below(100_000) as u32,
+    }
+}
+
 /// The packet as it comes to the sink over so many switches, where it can carry a stack.
-fn with_stack(bytes: &[u8], hops: u16) -> Vec<u8> {
+fn with_stack(bytes: &[u8], hops: u16, numbers: &mut Numbers) -> Vec<u8> {
     let Parsed::Flow { ip_offset: ip, .. } = parse(bytes, bytes.len()) else {
         return bytes.to_vec();
     };
     let mut packet = Frame::with_headroom(256, bytes);
-    for node in (3..).take(hops.into()) {
+    for at in 0..hops {
         let insertion = Insertion {
             domain: DOMAIN,
-            node: NonZeroU16::new(node).unwrap(),
+            node: NonZeroU16::MIN,
             instructions: Instructions::DEFAULT,
             hops: 16,
         };
-        let hop = Hop { node: node.into(), latency_ns: 1000, ..Hop::UNKNOWN };
+        let node = [u64::from(3 + at), numbers.below(1 << 16), numbers.below(1 << 32)];
+        let node = node[numbers.below(9).saturating_sub(6) as usize] as u32;
+        let hop = Hop { node, latency_ns: latency(numbers), ..Hop::UNKNOWN };
         match header::look(&packet, ip, calumma_plane::int::Domains::ANY) {
-            header::Seen::Stack(found) if node > 3 => {
+            header::Seen::Stack(found) if at > 0 => {
                 push::transit(&mut packet, &found, &hop, 9000);
             }
-            _ if node == 3 => {
+            _ if at == 0 => {
                 let dscp = bytes[ip + 1] >> 2;
                 let _ = push::source(&mut packet, ip, (&insertion, &hop), dscp, 9000);
             }
@@ -264,27 +385,30 @@ fn play(packets: impl Iterator<Item = Vec<u8>>, epoch: usize, damages: bool, see
             let bytes = stamped(&bytes, bit);
             let mut bytes = match numbers.below(4) {
                 0 => bytes,
-                hops => with_stack(&bytes, [1, 3, 16][hops as usize - 1]),
+                hops => {
+                    let most = [1, 5, 16][hops as usize - 1];
+                    with_stack(&bytes, 1 + numbers.below(most) as u16, &mut numbers)
+                }
             };
             if damages {
                 bytes = damaged(bytes, &mut numbers);
             }
             let port = if numbers.below(10) == 0 { LOCAL } else { FABRIC };
-            rig.pass(port, &bytes);
+            rig.pass(port, &bytes, latency(&mut numbers).min(u32::MAX - 1));
             if numbers.below(30) == 0 {
                 late.push(bytes);
             }
             if numbers.below(60) == 0
                 && let Some(bytes) = late.pop()
             {
-                rig.pass(FABRIC, &bytes);
+                rig.pass(FABRIC, &bytes, 7);
             }
         }
         rig.compare();
         if bit == 1 {
             // The window is over, and all bits are of the next one.
             rig.open(0, None);
-            late.drain(..).for_each(|bytes| rig.pass(FABRIC, &bytes));
+            late.drain(..).for_each(|bytes| rig.pass(FABRIC, &bytes, 7));
             rig.clear(group ^ 1);
             rig.compare();
         }
@@ -334,7 +458,7 @@ fn of_one_flow() -> Vec<u8> {
 fn a_counter_at_its_maximum_stays() {
     let mut rig = Rig::new();
     rig.open(0, Some(1));
-    (0..300).for_each(|_| rig.pass(FABRIC, &of_one_flow()));
+    (0..300).for_each(|_| rig.pass(FABRIC, &of_one_flow(), 64));
     rig.compare();
     for (packets, (name, level, counters)) in [300, 302, 304].into_iter().zip(ARRAYS) {
         let register = format!("Egress.sizes.{name}.counters");
@@ -348,8 +472,18 @@ fn a_counter_at_its_maximum_stays() {
         assert_eq!(*count, most.min(packets));
         rig.switch.write_register(&register, at, &[most - 1]).unwrap();
         for _ in 0..2 {
-            rig.pass(FABRIC, &of_one_flow());
+            rig.pass(FABRIC, &of_one_flow(), 64);
             assert_eq!(rig.switch.read_register(&register, at).unwrap(), [most]);
+        }
+    }
+    for level in 0..PAIRS.len() {
+        let register = format!("Egress.places.own.level{level}.pairs");
+        let packets = rig.switch.read_register_lanes(&register).unwrap()[1];
+        let at = packets.iter().position(|&packets| packets > 0).unwrap();
+        rig.switch.write_register(&register, at, &[u32::MAX - 4, u32::MAX - 1]).unwrap();
+        for latency in [u32::MAX - 1, u32::MAX] {
+            rig.pass(FABRIC, &of_one_flow(), 2 * 64 + 1);
+            assert_eq!(rig.switch.read_register(&register, at).unwrap(), [latency, u32::MAX]);
         }
     }
 }
@@ -367,7 +501,7 @@ fn collected(rig: &mut Rig, (source, access): (u8, u8), next: u16, left: u16) ->
         report[28..].chunks_exact(4).map(|word| u32::from_be_bytes(word.try_into().unwrap()));
     // The newest comes first.
     words
-        .take(if access == 2 { left.into() } else { 0 })
+        .take(if access == 4 { 0 } else { left.into() })
         .collect::<Vec<_>>()
         .into_iter()
         .rev()
@@ -401,6 +535,26 @@ fn each_array_of_each_group_is_collected_and_cleared() {
         }
         let words = rig.switch.read_register_lanes(&register).unwrap()[0];
         assert!(words.iter().all(|word| *word == 0), "{register}");
+    }
+    let arrays =
+        PLACES.iter().flat_map(|name| PAIRS.into_iter().enumerate().map(move |of| (name, of)));
+    for (array, (name, (level, pairs))) in (3_u8..).zip(arrays) {
+        let register = format!("Egress.places.{name}.level{level}.pairs");
+        for (group, first) in [(0, 0), (1, pairs)] {
+            let source = 2 * array + group;
+            for (from, left) in [(0, 5), (pairs - 7, 7)] {
+                let wanted = |of: u32| (1..=left as u32).map(move |n| 100 * of + n);
+                for (at, word) in (first + from..).zip(wanted(1)) {
+                    rig.switch.write_register(&register, at, &[word, word + 100]).unwrap();
+                }
+                let (next, left) = (from as u16, left as u16);
+                for (half, access) in [(1, 2), (2, 3)] {
+                    let found = collected(&mut rig, (source, access), next, left);
+                    assert_eq!(found, wanted(half).collect::<Vec<_>>(), "{register}");
+                }
+                collected(&mut rig, (source, 4), next, left);
+            }
+        }
     }
     rig.compare();
 }
