@@ -206,7 +206,8 @@ impl Rig {
                     let of_group = group * buckets..(group + 1) * buckets;
                     let found = latencies[of_group.clone()].iter().zip(&packets[of_group]);
                     let found = found.map(|(&latency, &packets)| [latency, packets]);
-                    let differs = found.clone().zip(wanted).position(|(found, of)| found != *of);
+                    let both = found.clone().zip(wanted.iter().copied()).enumerate();
+                    let differs = both.into_iter().find(|(_, (found, of))| found != of);
                     assert_eq!(differs, None, "{register}, group {group}");
                     for (sum, found) in sums.iter_mut().zip(found) {
                         *sum = [0, 1].map(|of| sum[of].saturating_add(found[of]).min(most[of]));
@@ -273,6 +274,9 @@ fn wide_pairs() -> [PairLevel; Pairs::LEVELS] {
 /// The stack that the packet came with from the network, where that is one to be taken out.
 fn taken(port: u16, bytes: &[u8]) -> Option<Stack> {
     let Parsed::Flow { ip_offset, .. } = parse(bytes, bytes.len()) else { return None };
+    if bytes[ip_offset + 1] & 0x10 == 0 {
+        return None;
+    }
     let packet = Frame::with_headroom(0, bytes);
     let mut domains = Domains::ANY;
     domains.learn(DOMAIN);
