@@ -12,6 +12,7 @@
 
 mod account;
 mod applications;
+pub(crate) mod collector;
 mod disturbed;
 mod files;
 mod forwarding;
@@ -43,6 +44,8 @@ use calumma_sketchint_analysis::SketchInt;
 use calumma_trust::{Authority, Role, Tokens};
 
 use self::applications::Applications;
+pub use self::collector::Came;
+use self::collector::Collector;
 use self::disturbed::Disturbed;
 use self::files::Files;
 use self::mutants::Mutants;
@@ -95,6 +98,7 @@ pub struct Live {
     captures: Option<Captures>,
     /// What the controller publishes at once, where wires are watched.
     notices: Option<Notices>,
+    collector: Option<Collector>,
     /// When links or routes were changed, in nanoseconds since the Unix epoch.
     rerouted_ns: Vec<u64>,
     slow: Option<SlowLinks>,
@@ -231,6 +235,7 @@ impl Live {
             witness: Some(Witness::start(&wiring, clock, scenario.carrier, scenario.mutants > 0)?),
             captures,
             notices: None,
+            collector: None,
             rerouted_ns: Vec::new(),
             slow: None,
             queues: BTreeMap::new(),
@@ -277,6 +282,8 @@ impl Live {
             transited: BTreeMap::new(),
             compared: None,
         };
+        let collects = scenario.reports.is_some().then(|| Collector::start(live.wiring.switches()));
+        live.collector = collects.transpose()?;
         live.set_faults()?;
         live.start_controller()?;
         (0..live.edges.len()).try_for_each(|edge| live.start_edge(edge))?;

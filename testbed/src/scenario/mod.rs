@@ -35,6 +35,7 @@ pub use self::usage::{Held, Usage};
 
 use crate::calumma::{CLOCK_GUARD_US, FLIGHT_GUARD_US};
 use crate::carrier::Carrier;
+use crate::live::collector;
 use crate::simulate::{Detail, Setup, SwitchQuality, Systems};
 use crate::topology::{EdgeKind, LinkQuality, Topology};
 use crate::workload::Draw;
@@ -86,6 +87,9 @@ pub struct Scenario {
     /// Whether edges of a live fabric, which route, send hosts the MTU that leaves room for stacks.
     #[serde(default)]
     pub pmtu: bool,
+    /// What is in `[sketchint.reports]` of the edges of a live fabric, but for the collector, which
+    /// is the testbed; without it, nothing is reported at once.
+    pub reports: Option<toml::Table>,
     /// Packets with changed bytes a second that come to each edge of a live fabric, half of them
     /// from a host and half from the network.
     #[serde(default)]
@@ -340,7 +344,10 @@ impl Scenario {
     /// Sections of the configuration of a live fabric's edges.
     pub fn edge_sections(&self) -> String {
         let pmtu = if self.pmtu { "[sketchint]\npmtu = \"advertise\"\n" } else { "" };
-        self.carrier.section().to_owned() + pmtu
+        let reports = self.reports.as_ref().map_or_else(String::new, |keys| {
+            format!("[sketchint.reports]\ncollector = \"{}\"\n{keys}", collector::ADDRESS)
+        });
+        self.carrier.section().to_owned() + pmtu + &reports
     }
 
     /// The configuration of a live controller that goes with `clock`; addresses and edges aside.

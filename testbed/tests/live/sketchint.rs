@@ -4,9 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+use calumma_analysis::Flow;
+use calumma_testbed::collected::Collected;
 use calumma_testbed::demo;
-use calumma_testbed::live::{Comparison, Live};
+use calumma_testbed::live::{Came, Comparison, Live};
 use calumma_testbed::scenario::{Scenario, play_in};
 use serde_json::Value;
 
@@ -47,7 +50,8 @@ fn no_host_receives_a_byte_of_int_while_it_goes_off_and_on() {
 #[ignore = "end to end: needs root, DPDK, iperf3 and tcpdump; `cargo xtask test` runs it"]
 fn a_spine_that_stands_still_is_named_and_so_is_one_that_flows_move_to() {
     let _alone = alone();
-    let (compared, reports) = play("freeze");
+    let Finished { compared, reports, totals, collected, .. } = play_all("freeze");
+    hold_collected(&collected, (&compared, &reports, &totals));
     // What captures say that each switch kept a packet for at most, in microseconds.
     let most = |node: &str| -> f64 {
         let hops = compared.flows.values().filter_map(|(of, _)| of.hops.get(node));
@@ -80,6 +84,64 @@ fn full_sized_packets_come_as_they_were_sent_without_int() {
     let whole = reports.iter().filter(|report| report["complete"] == true);
     let less = whole.filter(|of| lacking(of) > 0).count();
     assert!(less > 0, "every packet had room for a stack");
+}
+
+/// Holds what a collector received while s1 stood still, from two sinks that may report 100 packets
+/// a second each, against captures, reports and counters.
+fn hold_collected(
+    collected: &[Came],
+    (compared, reports, totals): (&Comparison, &[Value], &Totals),
+) {
+    let nodes = reports.iter().flat_map(|report| list(report, "nodes"));
+    let names: BTreeMap<u64, &str> =
+        nodes.filter_map(|node| Some((node["id"].as_u64()?, node["node"].as_str()?))).collect();
+    let name = |id: u32| names.get(&id.into()).copied();
+    let mut of_sinks: BTreeMap<&str, Vec<(Instant, Collected)>> = BTreeMap::new();
+    for Came { at, datagram } in collected {
+        let read = Collected::read(datagram).expect("a datagram of reports");
+        of_sinks.entry(name(read.node).expect("a sink")).or_default().push((*at, read));
+    }
+    assert_eq!(of_sinks.keys().copied().collect::<Vec<_>>(), ["e1", "e2"]);
+    let mut on_known_paths = 0;
+    for (sink, came) in &of_sinks {
+        let sequences = came.iter().map(|(_, read)| read.sequence);
+        assert!(sequences.eq(0..came.len() as u32), "{sink}: each came once, in order");
+        let sizes: Vec<usize> = came.iter().map(|(_, read)| read.reports.len()).collect();
+        let count = |of: &str| totals[*sink][&format!("sketchint.reports.{of}")];
+        let all: usize = sizes.iter().sum();
+        assert_eq!((count("sent"), count("dropped")), (all as u64, 0), "{sink}");
+        // A tenth of a second's reports may come at once, and the reader may have been late.
+        let (mut first, mut within) = (0, 0);
+        for (last, size) in sizes.iter().enumerate() {
+            within += size;
+            while came[last].0 - came[first].0 > Duration::from_secs(1) {
+                within -= sizes[first];
+                first += 1;
+            }
+            assert!(within <= 120, "{sink}: {within} in a second");
+        }
+        for report in came.iter().flat_map(|(_, read)| &read.reports) {
+            // Before INT was on everywhere, none came with a stack.
+            if !report.tracked {
+                continue;
+            }
+            let nodes = report.hops.iter().map(|hop| name(hop.0)).chain([Some(*sink)]);
+            let path: Vec<String> = nodes.map(|node| node.expect("a switch").to_owned()).collect();
+            let (src, dst, sport, dport, proto) = report.flow().expect("a flow");
+            // Captures are held against complete windows only.
+            let flow = Flow { src, dst, sport, dport, proto };
+            if let Some((of, _)) = compared.flows.get(&flow) {
+                assert!(of.paths.contains_key(&path), "{flow}: {path:?}, {:?}", of.paths);
+                on_known_paths += 1;
+            }
+        }
+    }
+    assert!(on_known_paths > 50, "{on_known_paths}");
+    let read = of_sinks.values().flatten().flat_map(|(_, read)| &read.reports);
+    let late = |(node, ns): (u32, u32)| (name(node) == Some("s1")).then_some(ns);
+    let most =
+        read.filter(|of| of.reasons.contains(&"inflated")).filter_map(|of| late(of.inflated?));
+    assert!(most.max() > Some(2_500_000), "s1 stood still");
 }
 
 /// Linux goes by what the edges say, in both families.
@@ -182,6 +244,8 @@ struct Finished {
     totals: Totals,
     /// The MTUs that hosts have found paths to have, by edges and IP version.
     path_mtus: Option<BTreeMap<(usize, usize, u8), u16>>,
+    /// The telemetry reports that have come.
+    collected: Vec<Came>,
 }
 
 /// The same, and all else.
@@ -197,7 +261,8 @@ fn play_all(name: &str) -> Finished {
         let wrong: Vec<_> = played.contradictions().collect();
         assert!(wrong.is_empty(), "{name}: {wrong:?}, {:?}", played.doubts);
         assert_eq!((compared.leaked, compared.changed), (0, 0), "{name}");
-        (played, compared, (live.totals().clone(), live.path_mtus().cloned()))
+        let collected = live.take_collected();
+        (played, compared, (live.totals().clone(), live.path_mtus().cloned(), collected))
     };
     let (mut played, mut compared, mut counted) = once();
     // Where the machine stands still for longer than the guards, windows are incomplete.
@@ -209,8 +274,8 @@ fn play_all(name: &str) -> Finished {
     let text = fs::read_to_string(out.join("sketchint.jsonl")).expect("reports");
     let reports = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     fs::remove_dir_all(out).expect("what was written can be removed");
-    let (totals, path_mtus) = counted;
-    Finished { compared, reports, totals, path_mtus }
+    let (totals, path_mtus, collected) = counted;
+    Finished { compared, reports, totals, path_mtus, collected }
 }
 
 fn folder(name: &str) -> PathBuf {
