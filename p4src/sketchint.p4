@@ -87,6 +87,7 @@ struct request_t {
 #include "include/int/flow_hash.p4"
 #include "include/int/tower.p4"
 #include "include/int/pairs.p4"
+#include "include/int/large.p4"
 #endif
 #include "include/int/push.p4"
 #include "include/forwarding.p4"
@@ -259,6 +260,11 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
     places_t at;
     met_t met;
     pair_words_t pairs;
+    Large() large;
+    LargeRequest() large_of;
+    large_t keeps;
+    sizes_t counted;
+    bool records;
     bool is_open;
     // 0 stacks that were taken out, 2 those of more hops than there are places, 1 packets dropped
     // as they end before they should.
@@ -297,6 +303,7 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
         is_open = true;
         request.group = group;
         at.group = group;
+        keeps.group = group;
     }
 
     // The windows that packets for hosts are recorded in.
@@ -339,10 +346,13 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
         request = { NOTHING, NOTHING, NOTHING, 0 };
         at = { NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, 3, 0 };
         met = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 };
+        keeps = { NOTHING, NOTHING, 0, 0 };
         is_open = false;
+        records = false;
         if (meta.kind == COLLECTING) {
             request_of.apply(hdr.collect, request);
             places_of.apply(hdr.collect, at);
+            large_of.apply(hdr.collect, keeps);
             of_collection();
         } else if (meta.kind != CONTINUED) {
             windows.apply();
@@ -395,6 +405,7 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
                 request.of_8 = RECORD;
                 request.of_16 = RECORD;
                 request.of_32 = RECORD;
+                records = true;
                 met.latency = latency;
                 own.apply();
                 if (meta.strips == 1) {
@@ -412,8 +423,9 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
 #endif
         }
 #ifndef ROLE_TRANSIT
-        sizes.apply(request, word8, word16, word32, hdr.record);
+        sizes.apply(request, word8, word16, word32, counted, hdr.record);
         places.apply(at, pairs, met, hdr.record);
+        large.apply(hdr, meta.ports, counted, pairs, word16, records, keeps, hdr.record);
 #endif
         hdr.bridge.setInvalid();
     }

@@ -10,7 +10,7 @@ const bit<32> TOWER_32 = 1 << 14;
 // A counter of an array, with its group.
 typedef bit<17> counter_t;
 
-control Tower8(in access_t access, in counter_t at, inout bit<32> count) {
+control Tower8(in access_t access, in counter_t at, inout bit<8> count) {
     Register<bit<8>, counter_t>(2 * TOWER_8, 0) counters;
     RegisterAction<bit<8>, counter_t, bit<8>>(counters) touch = {
         void apply(inout bit<8> value, out bit<8> rv) {
@@ -25,12 +25,12 @@ control Tower8(in access_t access, in counter_t at, inout bit<32> count) {
 
     apply {
         if (access != NOTHING) {
-            count[7:0] = touch.execute(at);
+            count = touch.execute(at);
         }
     }
 }
 
-control Tower16(in access_t access, in counter_t at, inout bit<32> count) {
+control Tower16(in access_t access, in counter_t at, inout bit<16> count) {
     Register<bit<16>, counter_t>(2 * TOWER_16, 0) counters;
     RegisterAction<bit<16>, counter_t, bit<16>>(counters) touch = {
         void apply(inout bit<16> value, out bit<16> rv) {
@@ -45,7 +45,7 @@ control Tower16(in access_t access, in counter_t at, inout bit<32> count) {
 
     apply {
         if (access != NOTHING) {
-            count[15:0] = touch.execute(at);
+            count = touch.execute(at);
         }
     }
 }
@@ -116,17 +116,23 @@ control TowerRequest(in collect_h collect, inout towers_t request) {
     }
 }
 
+// What a packet's counters are now; 0 where it does nothing.
+struct sizes_t {
+    bit<8> of_8;
+    bit<16> of_16;
+    bit<32> of_32;
+}
+
 // Counts a packet in all arrays, or gives a collection packet a counter. Each word has as many bits
 // as its array's indexes.
 control Tower(in towers_t request, in word_t word8, in word_t word16, in word_t word32,
-              inout record_h record) {
+              out sizes_t sizes, inout record_h record) {
     Tower8() level8;
     Tower16() level16;
     Tower32() level32;
     counter_t at8;
     counter_t at16;
     counter_t at32;
-    bit<32> count;
 
     action places() {
         at8 = request.group ++ word8;
@@ -135,13 +141,17 @@ control Tower(in towers_t request, in word_t word8, in word_t word16, in word_t 
     }
 
     apply {
-        count = 0;
+        sizes = { 0, 0, 0 };
         places();
-        level8.apply(request.of_8, at8, count);
-        level16.apply(request.of_16, at16, count);
-        level32.apply(request.of_32, at32, count);
-        if (request.of_8 == READ || request.of_16 == READ || request.of_32 == READ) {
-            record = { count };
+        level8.apply(request.of_8, at8, sizes.of_8);
+        level16.apply(request.of_16, at16, sizes.of_16);
+        level32.apply(request.of_32, at32, sizes.of_32);
+        if (request.of_8 == READ) {
+            record = { 24w0 ++ sizes.of_8 };
+        } else if (request.of_16 == READ) {
+            record = { 16w0 ++ sizes.of_16 };
+        } else if (request.of_32 == READ) {
+            record = { sizes.of_32 };
         }
     }
 }

@@ -5,6 +5,8 @@
 //! Real captures are read from the directory that `CALUMMA_DATA` names, or from `../shared/data`
 //! beside the repository.
 
+mod large;
+
 use std::num::NonZeroU16;
 use std::path::Path;
 
@@ -16,6 +18,7 @@ use calumma_sketch::{FlowKey, HashFamily, HashKey};
 use calumma_switchd::hashes;
 use calumma_tna::{Entry, Program, Switch};
 
+use self::large::Large;
 use crate::captures::{LONGEST, captured};
 use crate::switch::{FABRIC, HOST, Numbers, add, checksum, packet};
 
@@ -53,6 +56,10 @@ struct Rig {
     groups: [Sink<FlowKey>; 2],
     /// Of each group, what was met at each place, in counters of 32 bits.
     places: [[Pairs; PLACES.len()]; 2],
+    /// Of each group, the keys of large flows.
+    large: [Large; 2],
+    /// Packets of large flows: those whose key is there, and the others.
+    kept: [u64; 2],
     /// Stacks taken out: of hops that all have a place, and of more.
     stacks: [u64; 2],
     now: u64,
@@ -95,6 +102,8 @@ impl Rig {
             switch.add_entry("Ingress.sink.ports", &sink).unwrap();
         }
         switch.set_default_action("Ingress.clearing", "clear", &[]).unwrap();
+        let above = ["most8", "most16", "most32"].map(|name| (name, large::MOST.into()));
+        switch.set_default_action("Egress.large.threshold", "above", &above).unwrap();
         let number = [("number", OWN.into())];
         switch.set_default_action("Egress.own", "number_as", &number).unwrap();
         let known = Entry::new("known")
@@ -108,7 +117,20 @@ impl Rig {
         let places = [(); 2].map(|()| PLACES.map(|_| Pairs::new(wide_pairs())));
         let (windows, became, stacks) = ([None; 2], [0; 3], [0; 2]);
         let (timestamp, now) = (0, 1 << 33);
-        Self { switch, family, groups, places, stacks, now, windows, timestamp, became }
+        let (large, kept) = ([Large::new(), Large::new()], [0; 2]);
+        Self {
+            switch,
+            family,
+            groups,
+            places,
+            large,
+            kept,
+            stacks,
+            now,
+            windows,
+            timestamp,
+            became,
+        }
     }
 
     /// Packets with that timestamp bit are recorded in that group from now on, or in none.
@@ -179,6 +201,9 @@ impl Rig {
         let sink = &mut self.groups[group];
         sink.record(&hashes, key, stack.map(|_| met), 0);
         sink.record_own(&hashes, key, own_ns, 0);
+        if let Some(is_kept) = self.large[group].record(&hashes, key) {
+            self.kept[usize::from(!is_kept)] += 1;
+        }
         let word = flow_word(&hashes);
         let [places @ .., own] = &mut self.places[group];
         for (place, hop) in places.iter_mut().zip(hops) {
@@ -224,9 +249,14 @@ impl Rig {
 
     /// Every word of every register is the software sink's.
     fn compare(&self) {
-        let registers = ARRAYS.len() + PLACES.len() * PAIRS.len();
+        let registers = ARRAYS.len() + PLACES.len() * PAIRS.len() + large::REGISTERS.len();
         assert_eq!(self.switch.program().registers().len(), registers);
         self.compare_pairs();
+        for (group, large) in self.large.iter().enumerate() {
+            large.compare(&self.switch, group);
+        }
+        let kept = [0, 1].map(|at| self.switch.read_counter("Egress.large.packets", at).unwrap());
+        assert_eq!(kept.map(|of| of.packets), self.kept);
         for (name, level, counters) in ARRAYS {
             let register = format!("Egress.sizes.{name}.counters");
             let [words] = self.switch.read_register_lanes(&register).unwrap()[..] else {
@@ -263,6 +293,8 @@ impl Rig {
             }
         }
         self.places[group].iter_mut().for_each(Pairs::clear);
+        Large::clear_on(&mut self.switch, group);
+        self.large[group].clear();
         self.groups[group].clear();
     }
 }
@@ -420,6 +452,7 @@ fn play(packets: impl Iterator<Item = Vec<u8>>, epoch: usize, damages: bool, see
     }
     let [no_flow, recorded, late] = rig.became;
     assert!(number > 4 && recorded > 0 && late > 0, "{number} epochs: {:?}", rig.became);
+    assert!(rig.kept[0] > 0, "no flow is large");
     assert!(!damages || no_flow > 0);
     rig
 }
@@ -560,5 +593,6 @@ fn each_array_of_each_group_is_collected_and_cleared() {
             }
         }
     }
+    large::all_is_collected_and_cleared(&mut rig);
     rig.compare();
 }

@@ -1,0 +1,193 @@
+//! What the program keeps of large flows, beside the same tables filled packet by packet.
+
+use std::collections::{HashMap, HashSet};
+
+use calumma_edge::parse::{Parsed, parse};
+use calumma_sketch::sketchint::{flow_word, pair_words};
+use calumma_sketch::{FlowKey, Hashes};
+use calumma_tna::Switch;
+
+use super::{FABRIC, Rig, collected, of_one_flow};
+
+/// A flow is large that has had more packets.
+pub(super) const MOST: u32 = 2;
+/// Entries of a table in one group.
+const ENTRIES: usize = 512;
+pub(super) const REGISTERS: [&str; 4] =
+    ["table0.owners.owners", "table0.rest.rest", "table1.owners.owners", "table1.rest.rest"];
+
+/// A group.
+pub(super) struct Large {
+    /// Counters of 8, 16 and 32 bits.
+    sizes: [Vec<u32>; 3],
+    registers: [Vec<[u32; 2]>; REGISTERS.len()],
+    packets: HashMap<FlowKey, u32>,
+    refused: HashSet<FlowKey>,
+}
+
+/// The words of a key: addresses, ports, protocol.
+fn words(key: &FlowKey) -> [u32; 4] {
+    let bytes = key.as_bytes();
+    let word = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
+    [word(0), word(4), word(8), bytes[12].into()]
+}
+
+/// What says whose an entry is.
+fn tag(hashes: &Hashes, protocol: u32) -> u32 {
+    let [.., third] = pair_words(flow_word(hashes), 0);
+    third << 16 | (hashes.classifier_word(3) & 0x7F) << 9 | 1 << 8 | protocol
+}
+
+impl Large {
+    pub(super) fn new() -> Self {
+        Self {
+            sizes: [16, 15, 14].map(|bits| vec![0; 1 << bits]),
+            registers: REGISTERS.map(|_| vec![[0; 2]; ENTRIES]),
+            packets: HashMap::new(),
+            refused: HashSet::new(),
+        }
+    }
+
+    /// Counts a packet; of one of a large flow, gives whether its key is there now.
+    pub(super) fn record(&mut self, hashes: &Hashes, key: &FlowKey) -> Option<bool> {
+        *self.packets.entry(*key).or_default() += 1;
+        let mut is_large = true;
+        for (level, counters) in (2..).zip(&mut self.sizes) {
+            let most = [255, 65_535, u32::MAX][level - 2];
+            let at = hashes.classifier_word(level) as usize % counters.len();
+            counters[at] = counters[at].saturating_add(1).min(most);
+            is_large &= counters[at] > MOST;
+        }
+        if !is_large {
+            return None;
+        }
+        let [src, dst, ports, protocol] = words(key);
+        let tag = tag(hashes, protocol);
+        let [first, second, _] = pair_words(flow_word(hashes), 0);
+        for (table, word) in [first, second].into_iter().enumerate() {
+            let at = word as usize % ENTRIES;
+            let [owners, rest] = &mut self.registers[2 * table..2 * table + 2] else { break };
+            if owners[at][0] == 0 {
+                (owners[at], rest[at]) = ([tag, src], [dst, ports]);
+                return Some(true);
+            }
+            if owners[at][0] == tag {
+                let is_there = rest[at] == [dst, ports] && dst != 0;
+                if !is_there {
+                    self.refused.insert(*key);
+                }
+                return Some(is_there);
+            }
+        }
+        self.refused.insert(*key);
+        Some(false)
+    }
+
+    /// Every entry is the same, and is a flow's that has come; all large flows have one, or were
+    /// refused.
+    pub(super) fn compare(&self, switch: &Switch, group: usize) {
+        for (name, wanted) in REGISTERS.iter().zip(&self.registers) {
+            let register = format!("Egress.large.{name}");
+            let [first, second] = &switch.read_register_lanes(&register).unwrap()[..] else {
+                panic!("{register} has two lanes");
+            };
+            let found = first.iter().zip(second.iter()).map(|(first, second)| [*first, *second]);
+            let found: Vec<_> = found.skip(group * ENTRIES).take(ENTRIES).collect();
+            assert_eq!(&found, wanted, "{register}, group {group}");
+        }
+        let [owners0, rest0, owners1, rest1] = &self.registers;
+        let entries = owners0.iter().zip(rest0).chain(owners1.iter().zip(rest1));
+        let entries = entries.filter(|(owner, _)| owner[0] != 0);
+        let kept: HashSet<FlowKey> = entries
+            .map(|(owner, rest)| {
+                FlowKey::from_words(owner[1], rest[0], rest[1], (owner[0] & 0xFF) as u8)
+            })
+            .collect();
+        assert!(kept.iter().all(|key| self.packets.contains_key(key)));
+        for (key, &packets) in &self.packets {
+            let is_known = kept.contains(key) || self.refused.contains(key);
+            assert!(is_known || packets <= MOST, "{key}: {packets} packets");
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::new();
+    }
+
+    pub(super) fn clear_on(switch: &mut Switch, group: usize) {
+        for name in REGISTERS {
+            for at in group * ENTRIES..(group + 1) * ENTRIES {
+                switch.write_register(&format!("Egress.large.{name}"), at, &[0, 0]).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn no_entry_is_made_of_two_flows() {
+    let mut rig = Rig::new();
+    rig.open(0, Some(1));
+    let Parsed::Flow { key, .. } = parse(&of_one_flow(), usize::MAX) else { panic!("a flow") };
+    let hashes = rig.family.hash(&key);
+    let [src, dst, ports, protocol] = words(&key);
+    let [first, second, _] = pair_words(flow_word(&hashes), 0);
+    let [first, second] = [first, second].map(|word| ENTRIES + word as usize % ENTRIES);
+    let write = |rig: &mut Rig, name, at, words: [u32; 2]| {
+        rig.switch.write_register(&format!("Egress.large.{name}"), at, &words).unwrap();
+    };
+    let read = |rig: &Rig, name, at| -> [u32; 2] {
+        let words = rig.switch.read_register(&format!("Egress.large.{name}"), at).unwrap();
+        words.try_into().unwrap()
+    };
+    let tag = tag(&hashes, protocol);
+    let counted = |rig: &Rig| -> [u64; 2] {
+        [0, 1].map(|at| rig.switch.read_counter("Egress.large.packets", at).unwrap().packets)
+    };
+    // Another flow of the same tag, of which one word differs.
+    for other in [[dst ^ 1, ports], [dst, ports ^ 1]] {
+        write(&mut rig, REGISTERS[0], first, [tag, src ^ 1]);
+        write(&mut rig, REGISTERS[1], first, other);
+        let before = counted(&rig);
+        (0..=MOST).for_each(|_| rig.pass(FABRIC, &of_one_flow(), 64));
+        assert!(counted(&rig)[1] > before[1] && counted(&rig)[0] == before[0]);
+        assert_eq!(read(&rig, REGISTERS[0], first), [tag, src ^ 1]);
+        assert_eq!(read(&rig, REGISTERS[1], first), other);
+        assert_eq!(read(&rig, REGISTERS[2], second), [0; 2]);
+    }
+    // One of another tag leaves the second place, which keeps all of the key.
+    write(&mut rig, REGISTERS[0], first, [tag ^ 1 << 31, src]);
+    for packets in 1..4 {
+        let before = counted(&rig);
+        rig.pass(FABRIC, &of_one_flow(), 64);
+        assert_eq!(counted(&rig), [before[0] + 1, before[1]], "{packets}");
+        assert_eq!(read(&rig, REGISTERS[0], first), [tag ^ 1 << 31, src]);
+        assert_eq!(read(&rig, REGISTERS[2], second), [tag, src]);
+        assert_eq!(read(&rig, REGISTERS[3], second), [dst, ports]);
+    }
+    // Both places are others'.
+    write(&mut rig, REGISTERS[2], second, [tag ^ 1 << 31, src]);
+    let before = counted(&rig);
+    rig.pass(FABRIC, &of_one_flow(), 64);
+    assert_eq!(counted(&rig), [before[0], before[1] + 1]);
+}
+
+/// Of a rig whose switch collects.
+pub(super) fn all_is_collected_and_cleared(rig: &mut Rig) {
+    for (register, name) in (0_u8..).zip(REGISTERS) {
+        let register_name = format!("Egress.large.{name}");
+        for group in [0, 1] {
+            let source = 42 + 2 * register + group as u8;
+            for at in 0..ENTRIES {
+                let words = [1, 2].map(|half| (half << 20 | at) as u32);
+                rig.switch.write_register(&register_name, group * ENTRIES + at, &words).unwrap();
+            }
+            let left = 300;
+            for (half, access) in [(1, 2), (2, 3)] {
+                let wanted: Vec<u32> = (200..500).map(|at| half << 20 | at).collect();
+                assert_eq!(collected(rig, (source, access), 200, left), wanted, "{name}");
+            }
+            collected(rig, (source, 4), 0, 300);
+            collected(rig, (source, 4), 300, 212);
+        }
+    }
+}
