@@ -86,6 +86,11 @@ struct request_t {
 #include "include/lanes.p4"
 #include "include/int/flow_hash.p4"
 #include "include/int/tower.p4"
+#ifdef ACU
+#include "include/int/tower_acu.p4"
+#else
+#include "include/int/tower_cm.p4"
+#endif
 #include "include/int/pairs.p4"
 #include "include/int/large.p4"
 #endif

@@ -85,8 +85,8 @@ control PairArray(in access_t access, in bit<2> level, in index_t at, in bit<32>
     }
 }
 
-// One place. A switch's number is folded into the words of the flow: what a collection packet brings
-// in their place, with the number 0, is an element.
+// One place. A switch's number is folded into the words of the flow: what a collection packet
+// brings in their place, with the number 0, is an element.
 control Place(in access_t access, in bit<2> level, in bit<1> group, in pair_words_t words,
               in bit<32> node, in bit<32> latency, inout bit<32> word) {
     PairArray(2 * PAIRS_0, 0) level0;

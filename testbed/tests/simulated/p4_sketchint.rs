@@ -6,21 +6,22 @@
 //! beside the repository.
 
 mod large;
+mod packets;
 
 use std::num::NonZeroU16;
 use std::path::Path;
 
-use calumma_edge::packet::{Frame, Packet};
 use calumma_edge::parse::{Parsed, parse};
-use calumma_plane::int::{Domains, Hop, Insertion, Instructions, Stack, header, push, strip};
+use calumma_plane::int::Stack;
 use calumma_sketch::sketchint::{Met, PairLevel, Pairs, Path as Way, Shape, Sink, flow_word};
 use calumma_sketch::{FlowKey, HashFamily, HashKey};
 use calumma_switchd::hashes;
 use calumma_tna::{Entry, Program, Switch};
 
 use self::large::Large;
+use self::packets::{damaged, is_read, latency, stamped, taken, with_stack};
 use crate::captures::{LONGEST, captured};
-use crate::switch::{FABRIC, HOST, Numbers, add, checksum, packet};
+use crate::switch::{FABRIC, HOST, Numbers, add, packet};
 
 /// A second host, whose packets for the first one cross no other switch.
 const LOCAL: u16 = 3;
@@ -56,7 +57,9 @@ struct Rig {
     groups: [Sink<FlowKey>; 2],
     /// Of each group, what was met at each place, in counters of 32 bits.
     places: [[Pairs; PLACES.len()]; 2],
-    /// Of each group, the keys of large flows.
+    /// Whether the program counts by ACU.
+    acu: bool,
+    /// Of each group, sizes by the program's own three arrays, and the keys of large flows.
     large: [Large; 2],
     /// Packets of large flows: those whose key is there, and the others.
     kept: [u64; 2],
@@ -81,9 +84,11 @@ fn units(latency_ns: u32) -> u32 {
 }
 
 impl Rig {
-    fn new() -> Self {
+    fn new(acu: bool) -> Self {
+        let defines = acu.then(|| ("ACU".to_owned(), "1".to_owned()));
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../p4src/sketchint.p4");
-        let program = Program::load(path, &[]).unwrap_or_else(|error| panic!("{error}"));
+        let program =
+            Program::load(path, defines.as_slice()).unwrap_or_else(|error| panic!("{error}"));
         let mut switch = Switch::new(&program);
         let family = HashFamily::new(&HashKey::from_bytes([7; 32]));
         for entry in hashes::secrets_of_lanes(&family, ["hash_x", "hash_y"]) {
@@ -117,12 +122,13 @@ impl Rig {
         let places = [(); 2].map(|()| PLACES.map(|_| Pairs::new(wide_pairs())));
         let (windows, became, stacks) = ([None; 2], [0; 3], [0; 2]);
         let (timestamp, now) = (0, 1 << 33);
-        let (large, kept) = ([Large::new(), Large::new()], [0; 2]);
+        let (large, kept) = ([Large::new(acu), Large::new(acu)], [0; 2]);
         Self {
             switch,
             family,
             groups,
             places,
+            acu,
             large,
             kept,
             stacks,
@@ -253,7 +259,7 @@ impl Rig {
         assert_eq!(self.switch.program().registers().len(), registers);
         self.compare_pairs();
         for (group, large) in self.large.iter().enumerate() {
-            large.compare(&self.switch, group);
+            large.compare(&self.switch, &self.family, group);
         }
         let kept = [0, 1].map(|at| self.switch.read_counter("Egress.large.packets", at).unwrap());
         assert_eq!(kept.map(|of| of.packets), self.kept);
@@ -265,6 +271,12 @@ impl Rig {
             assert_eq!(words.len(), 2 * counters);
             for (group, (sink, words)) in self.groups.iter().zip(words.chunks(counters)).enumerate()
             {
+                let counted = &self.large[group].sizes[level - 2];
+                assert!(counted == words, "{register}, group {group}");
+                if self.acu {
+                    // A software sink's narrower arrays come before these.
+                    continue;
+                }
                 let most = shape().tower()[level].max();
                 let wanted = sink.sizes().counters(level).map(|count| count.min(most));
                 let differs = wanted.zip(words).position(|(wanted, word)| wanted != *word);
@@ -303,114 +315,16 @@ fn wide_pairs() -> [PairLevel; Pairs::LEVELS] {
     PAIRS.map(|buckets| PairLevel { latency_bits: 32, packet_bits: 32, buckets: buckets as u32 })
 }
 
-/// The stack that the packet came with from the network, where that is one to be taken out.
-fn taken(port: u16, bytes: &[u8]) -> Option<Stack> {
-    let Parsed::Flow { ip_offset, .. } = parse(bytes, bytes.len()) else { return None };
-    if bytes[ip_offset + 1] & 0x10 == 0 {
-        return None;
-    }
-    let packet = Frame::with_headroom(0, bytes);
-    let mut domains = Domains::ANY;
-    domains.learn(DOMAIN);
-    let header::Seen::Stack(found) = header::look(&packet, ip_offset, domains) else { return None };
-    let mut stack = Stack::EMPTY;
-    strip::read(&packet, &found, &mut stack);
-    (port == FABRIC).then_some(stack)
-}
-
-/// Whether the program's parser can read a packet that software reads to the ports: it looks at all
-/// of TCP's and UDP's headers, and behind the marker for the two of a stack.
-fn is_read(bytes: &[u8], ip: usize) -> bool {
-    let header = ip + 4 * usize::from(bytes[ip] & 0xF);
-    let fragment = u16::from_be_bytes([bytes[ip + 6], bytes[ip + 7]]);
-    let (is_marked, is_cut) = (bytes[ip + 1] & 0x10 != 0, fragment & 0x2000 != 0);
-    let l4 = match bytes[ip + 9] {
-        6 => 20,
-        17 => 8,
-        _ => return true,
-    };
-    if fragment & 0x1FFF != 0 || is_cut && !is_marked {
-        return true;
-    }
-    if !is_marked {
-        return bytes.len() >= header + l4;
-    }
-    match bytes.get(header + l4..header + l4 + 4) {
-        Some(&[0x10, _, 0, last]) if last & 3 == 0 => bytes.len() >= header + l4 + 16,
-        shim => shim.is_some(),
-    }
-}
-
-/// The packet with this timestamp bit and the marker cleared, its checksum right.
-fn stamped(bytes: &[u8], bit: usize) -> Vec<u8> {
-    let mut bytes = bytes.to_vec();
-    let Parsed::Flow { ip_offset: ip, .. } = parse(&bytes, usize::MAX) else { return bytes };
-    bytes[ip + 1] = bytes[ip + 1] & 0x6F | (bit as u8) << 7;
-    bytes[ip + 10..ip + 12].fill(0);
-    let sum = checksum(&bytes[ip..ip + usize::from(bytes[ip] & 0xF) * 4]);
-    bytes[ip + 10..ip + 12].copy_from_slice(&sum.to_be_bytes());
-    bytes
-}
-
-/// Some latency: most are short, and some are all that can be said.
-fn latency(numbers: &mut Numbers) -> u32 {
-    match numbers.below(16) {
-        0 => u32::MAX,
-        1 => u32::MAX - 1 - numbers.below(70) as u32,
-        2 => numbers.below(1 << 32) as u32,
-        _ => numbers.below(100_000) as u32,
-    }
-}
-
-/// The packet as it comes to the sink over so many switches, where it can carry a stack.
-fn with_stack(bytes: &[u8], hops: u16, numbers: &mut Numbers) -> Vec<u8> {
-    let Parsed::Flow { ip_offset: ip, .. } = parse(bytes, bytes.len()) else {
-        return bytes.to_vec();
-    };
-    let mut packet = Frame::with_headroom(256, bytes);
-    for at in 0..hops {
-        let insertion = Insertion {
-            domain: DOMAIN,
-            node: NonZeroU16::MIN,
-            instructions: Instructions::DEFAULT,
-            hops: 16,
-        };
-        let node = [u64::from(3 + at), numbers.below(1 << 16), numbers.below(1 << 32)];
-        let node = node[numbers.below(9).saturating_sub(6) as usize] as u32;
-        let hop = Hop { node, latency_ns: latency(numbers), ..Hop::UNKNOWN };
-        match header::look(&packet, ip, calumma_plane::int::Domains::ANY) {
-            header::Seen::Stack(found) if at > 0 => {
-                push::transit(&mut packet, &found, &hop, 9000);
-            }
-            _ if at == 0 => {
-                let dscp = bytes[ip + 1] >> 2;
-                let _ = push::source(&mut packet, ip, (&insertion, &hop), dscp, 9000);
-            }
-            _ => {}
-        }
-    }
-    packet.bytes().to_vec()
-}
-
-/// Damage on the way, to some packets.
-fn damaged(mut bytes: Vec<u8>, numbers: &mut Numbers) -> Vec<u8> {
-    match numbers.below(8) {
-        0 => {
-            for _ in 0..=numbers.below(4) {
-                let at = 12 + numbers.below(bytes.len().min(90) as u64 - 12) as usize;
-                bytes[at] = numbers.below(256) as u8;
-            }
-        }
-        1 => bytes.truncate(14 + numbers.below(80) as usize),
-        _ => {}
-    }
-    bytes
-}
-
 /// All the packets, in windows of two epochs of `epoch` packets, some of which come late. Those
 /// that are late by a window come where none is open, now and then.
-fn play(packets: impl Iterator<Item = Vec<u8>>, epoch: usize, damages: bool, seed: u64) -> Rig {
-    let (mut rig, mut numbers) = (Rig::new(), Numbers(seed));
+fn play(
+    acu: bool,
+    packets: impl Iterator<Item = Vec<u8>>,
+    epoch: usize,
+    damages: bool,
+    seed: u64,
+) -> Rig {
+    let (mut rig, mut numbers) = (Rig::new(acu), Numbers(seed));
     let mut packets = packets.peekable();
     let (mut late, mut number): (Vec<Vec<u8>>, usize) = (Vec::new(), 0);
     while packets.peek().is_some() {
@@ -461,16 +375,19 @@ fn play(packets: impl Iterator<Item = Vec<u8>>, epoch: usize, damages: bool, see
 fn captured_packets_leave_the_words_of_a_software_sink() {
     for name in ["mixed-captures.pcap", "backbone-65k.pcap"] {
         if let Some(frames) = captured(name, LONGEST - STACK) {
-            play(frames.into_iter().take(6_000), 1_000, false, 3);
+            play(false, frames.iter().take(6_000).cloned(), 1_000, false, 3);
+            play(true, frames.into_iter().take(6_000), 1_000, false, 3);
         }
     }
 }
 
 #[test]
 fn fuzzed_packets_leave_the_words_of_a_software_sink() {
-    let mut numbers = Numbers(42);
-    let frames = std::iter::repeat_with(move || packet(&mut numbers).bytes).take(6_000);
-    play(frames, 1_000, true, 5);
+    for acu in [false, true] {
+        let mut numbers = Numbers(42);
+        let frames = std::iter::repeat_with(move || packet(&mut numbers).bytes).take(6_000);
+        play(acu, frames, 1_000, true, 5);
+    }
 }
 
 #[test]
@@ -478,12 +395,15 @@ fn fuzzed_packets_leave_the_words_of_a_software_sink() {
 fn many_packets_leave_the_words_of_a_software_sink() {
     for name in ["mixed-captures.pcap", "backbone-65k.pcap"] {
         if let Some(frames) = captured(name, LONGEST - STACK) {
-            play(frames.into_iter().take(140_000), 12_500, false, 7);
+            play(false, frames.iter().take(140_000).cloned(), 12_500, false, 7);
+            play(true, frames.into_iter().take(140_000), 12_500, false, 7);
         }
     }
-    let mut numbers = Numbers(43);
-    let frames = std::iter::repeat_with(move || packet(&mut numbers).bytes).take(200_000);
-    play(frames, 25_000, true, 9);
+    for acu in [false, true] {
+        let mut numbers = Numbers(43);
+        let frames = std::iter::repeat_with(move || packet(&mut numbers).bytes).take(200_000);
+        play(acu, frames, 25_000, true, 9);
+    }
 }
 
 /// A packet of one flow.
@@ -493,11 +413,18 @@ fn of_one_flow() -> Vec<u8> {
 
 #[test]
 fn a_counter_at_its_maximum_stays() {
-    let mut rig = Rig::new();
+    for (acu, packets) in [(false, [300, 302, 304]), (true, [300, 301, 303])] {
+        counters_stay_at_their_maximum(acu, packets);
+    }
+}
+
+/// Sizes by each array at first, and after two packets for each of those before.
+fn counters_stay_at_their_maximum(acu: bool, packets: [u32; 3]) {
+    let mut rig = Rig::new(acu);
     rig.open(0, Some(1));
     (0..300).for_each(|_| rig.pass(FABRIC, &of_one_flow(), 64));
     rig.compare();
-    for (packets, (name, level, counters)) in [300, 302, 304].into_iter().zip(ARRAYS) {
+    for (packets, (name, level, counters)) in packets.into_iter().zip(ARRAYS) {
         let register = format!("Egress.sizes.{name}.counters");
         let words = rig.switch.read_register_lanes(&register).unwrap()[0];
         let [(at, count)] = words.iter().enumerate().filter(|it| *it.1 > 0).collect::<Vec<_>>()[..]
@@ -547,7 +474,11 @@ fn collected(rig: &mut Rig, (source, access): (u8, u8), next: u16, left: u16) ->
 
 #[test]
 fn each_array_of_each_group_is_collected_and_cleared() {
-    let mut rig = Rig::new();
+    [false, true].into_iter().for_each(all_is_collected_and_cleared);
+}
+
+fn all_is_collected_and_cleared(acu: bool) {
+    let mut rig = Rig::new(acu);
     for port in [CPU, RECIRCULATION] {
         let entry = Entry::new("accept")
             .exact("ingress_port", port)

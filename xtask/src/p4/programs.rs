@@ -89,11 +89,15 @@ const CHAMELEMON: [Variant; 12] = [
 
 const TRANSIT: &[&str] = &["-DROLE_TRANSIT=1"];
 
-const SKETCHINT: [Variant; 4] = [
+const ACU: &[&str] = &["-DACU=1"];
+
+const SKETCHINT: [Variant; 6] = [
     Variant { name: "transit", target: "tofino", arch: "tna", defines: TRANSIT, sizes: None },
     Variant { name: "source-sink", target: "tofino", arch: "tna", defines: &[], sizes: None },
     Variant { name: "transit-2", target: "tofino2", arch: "t2na", defines: TRANSIT, sizes: None },
     Variant { name: "source-sink-2", target: "tofino2", arch: "t2na", defines: &[], sizes: None },
+    Variant { name: "acu", target: "tofino", arch: "tna", defines: ACU, sizes: None },
+    Variant { name: "acu-2", target: "tofino2", arch: "t2na", defines: ACU, sizes: None },
 ];
 
 const CFS: [Variant; 2] = [
@@ -171,9 +175,9 @@ mod tests {
             let variants = programs.iter().flat_map(|program| program.chosen(only));
             variants.map(|variant| variant.name).collect::<Vec<_>>()
         };
-        assert_eq!(chosen(None).len(), 12 + 4);
+        assert_eq!(chosen(None).len(), 12 + 6);
         assert_eq!(chosen(Some("chamelemon")).len(), 12);
-        assert_eq!(chosen(Some("sketchint")).len(), 4);
+        assert_eq!(chosen(Some("sketchint")).len(), 6);
         assert_eq!(chosen(Some("transit")), ["transit", "transit-2"]);
         assert_eq!(chosen(Some("wrapping-2")), ["wrapping-2", "ip-id-wrapping-2"]);
         assert_eq!(chosen(Some("omnimon")), [""; 0]);

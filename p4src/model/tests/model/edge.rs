@@ -38,9 +38,12 @@ fn the_table_of_flows_loads_in_all_its_sizes() {
 #[test]
 fn the_switch_that_pushes_into_stacks_loads() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../sketchint.p4");
-    let transit = [("ROLE_TRANSIT".to_owned(), "1".to_owned())];
-    for (defines, registers) in [(&[][..], 3), (&transit[..], 0)] {
+    let define = |name: &str| [(name.to_owned(), "1".to_owned())];
+    let [transit, acu] = ["ROLE_TRANSIT", "ACU"].map(define);
+    // A sink has three arrays of sizes, three of pairs for each place, and two tables of two.
+    let sink = 3 + 6 * 3 + 2 * 2;
+    for (defines, registers) in [(&[][..], sink), (&acu[..], sink), (&transit[..], 0)] {
         let program = Program::load(path, defines).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(program.registers().len(), registers, "the arrays of a sink's tower");
+        assert_eq!(program.registers().len(), registers);
     }
 }

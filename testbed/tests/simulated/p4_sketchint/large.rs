@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use calumma_edge::parse::{Parsed, parse};
 use calumma_sketch::sketchint::{flow_word, pair_words};
-use calumma_sketch::{FlowKey, Hashes};
+use calumma_sketch::{FlowKey, HashFamily, Hashes};
 use calumma_tna::Switch;
 
 use super::{FABRIC, Rig, collected, of_one_flow};
@@ -19,7 +19,8 @@ pub(super) const REGISTERS: [&str; 4] =
 /// A group.
 pub(super) struct Large {
     /// Counters of 8, 16 and 32 bits.
-    sizes: [Vec<u32>; 3],
+    pub(super) sizes: [Vec<u32>; 3],
+    acu: bool,
     registers: [Vec<[u32; 2]>; REGISTERS.len()],
     packets: HashMap<FlowKey, u32>,
     refused: HashSet<FlowKey>,
@@ -39,8 +40,9 @@ fn tag(hashes: &Hashes, protocol: u32) -> u32 {
 }
 
 impl Large {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(acu: bool) -> Self {
         Self {
+            acu,
             sizes: [16, 15, 14].map(|bits| vec![0; 1 << bits]),
             registers: REGISTERS.map(|_| vec![[0; 2]; ENTRIES]),
             packets: HashMap::new(),
@@ -51,11 +53,17 @@ impl Large {
     /// Counts a packet; of one of a large flow, gives whether its key is there now.
     pub(super) fn record(&mut self, hashes: &Hashes, key: &FlowKey) -> Option<bool> {
         *self.packets.entry(*key).or_default() += 1;
-        let mut is_large = true;
+        let (mut is_large, mut smallest) = (true, u32::MAX);
         for (level, counters) in (2..).zip(&mut self.sizes) {
             let most = [255, 65_535, u32::MAX][level - 2];
             let at = hashes.classifier_word(level) as usize % counters.len();
-            counters[at] = counters[at].saturating_add(1).min(most);
+            let before = counters[at];
+            if !self.acu || before == most || before <= smallest {
+                counters[at] = before.saturating_add(1).min(most);
+            }
+            if before < most {
+                smallest = smallest.min(before);
+            }
             is_large &= counters[at] > MOST;
         }
         if !is_large {
@@ -83,9 +91,18 @@ impl Large {
         Some(false)
     }
 
+    /// What a flow has had at most.
+    fn size(&self, hashes: &Hashes) -> u32 {
+        let counts = (2..).zip(&self.sizes).map(|(level, counters)| {
+            let count = counters[hashes.classifier_word(level) as usize % counters.len()];
+            if count == [255, 65_535, u32::MAX][level - 2] { u32::MAX } else { count }
+        });
+        counts.min().unwrap()
+    }
+
     /// Every entry is the same, and is a flow's that has come; all large flows have one, or were
     /// refused.
-    pub(super) fn compare(&self, switch: &Switch, group: usize) {
+    pub(super) fn compare(&self, switch: &Switch, family: &HashFamily, group: usize) {
         for (name, wanted) in REGISTERS.iter().zip(&self.registers) {
             let register = format!("Egress.large.{name}");
             let [first, second] = &switch.read_register_lanes(&register).unwrap()[..] else {
@@ -105,13 +122,14 @@ impl Large {
             .collect();
         assert!(kept.iter().all(|key| self.packets.contains_key(key)));
         for (key, &packets) in &self.packets {
+            assert!(self.size(&family.hash(key)) >= packets, "{key}: {packets} packets");
             let is_known = kept.contains(key) || self.refused.contains(key);
             assert!(is_known || packets <= MOST, "{key}: {packets} packets");
         }
     }
 
     pub(super) fn clear(&mut self) {
-        *self = Self::new();
+        *self = Self::new(self.acu);
     }
 
     pub(super) fn clear_on(switch: &mut Switch, group: usize) {
@@ -125,7 +143,7 @@ impl Large {
 
 #[test]
 fn no_entry_is_made_of_two_flows() {
-    let mut rig = Rig::new();
+    let mut rig = Rig::new(false);
     rig.open(0, Some(1));
     let Parsed::Flow { key, .. } = parse(&of_one_flow(), usize::MAX) else { panic!("a flow") };
     let hashes = rig.family.hash(&key);
