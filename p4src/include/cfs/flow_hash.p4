@@ -1,9 +1,10 @@
 // What the selection asks of a flow's hash: its row, where the filter notes it, the word that it is
 // graded by, and where and how it counts among all flows (docs/contract.md, "Selection").
 //
-// Switches of a network that measures IPv6 as well hash all keys as wide ones, an IPv4 flow's
-// addresses mapped: that is the build with WIDE_KEYS. Its hash units have other names, so that the
-// control plane finds that it is the other one.
+// The words of all switches are those of wide keys, an IPv4 flow's addresses mapped: that is the
+// build with WIDE_KEYS, which the daemon runs. The one without saves hash bits where a single
+// switch counts for itself. The hash units of the two have other names, so that the control plane
+// finds which one it is.
 
 #ifdef WIDE_KEYS
 #define HASH_X wide_x

@@ -17,6 +17,7 @@ use calumma_plane::system::SessionContext;
 use calumma_plane::worker::Path;
 use calumma_sketch::table::Rank;
 use calumma_sketch::{KeyKind, WideKey};
+use calumma_wire::Role;
 use proptest::prelude::*;
 
 use common::{EPOCH_NS, FIRST_EPOCH, Net, Switch, begin, clock, flow, frame, session};
@@ -194,6 +195,36 @@ fn so_it_is_with_every_rule_of_grading() {
     for setup in [greedy, random, alike] {
         covers(&counted(&Net { setup, ..net }, 9_000), 0.65);
     }
+}
+
+/// Edges of a network without IPv6 measure by narrow keys, and switches between them, which don't
+/// know that, by wide ones: one table of the network they are only if they grade alike.
+#[test]
+fn edges_and_transits_grade_a_flow_alike_whatever_keys_they_measure_by() {
+    let narrow = networks()[0];
+    let wide = Net { keys: KeyKind::Dual, ..narrow };
+    let mut edge = Switch::with_role(&narrow, 1, 1, Role::Edge);
+    let mut transit = Switch::with_role(&wide, 2, 1, Role::Transit);
+    let start = clock().start_of(FIRST_EPOCH);
+    for n in 0..2_000 {
+        let now_ns = start + u64::from(n) * 50_000;
+        [&mut edge, &mut transit].into_iter().for_each(|switch| switch.advance_to(now_ns));
+        let mut packet = frame(&flow(n % 700, KeyKind::Ipv4), 64, 20);
+        pass(&mut edge, 0, Path::Enter, &mut packet);
+        // The table must have the same flows: the router between is left out.
+        pass(&mut transit, 0, Path::Transit, &mut packet);
+    }
+    let windows = [&mut edge, &mut transit].map(|switch| {
+        switch.advance_to(start + 8 * EPOCH_NS);
+        switch.windows.remove(&FIRST_EPOCH).unwrap()
+    });
+    assert_eq!(windows.each_ref().map(|of| of.keys), [KeyKind::Ipv4, KeyKind::Dual]);
+    assert_eq!(windows[0].flows, windows[1].flows, "registers");
+    let [of_edge, of_transit] = windows.each_ref().map(|window| {
+        let ranks = window.entries.iter().map(|entry| (entry.key, entry.rank, entry.packets));
+        ranks.collect::<Vec<_>>()
+    });
+    assert_eq!((of_edge.len(), of_edge), (256, of_transit));
 }
 
 /// A claim is the same in all packets of a flow and window, whatever the carrier: so every switch

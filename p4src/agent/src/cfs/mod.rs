@@ -5,8 +5,8 @@
 //! kind it was. The table is one of rows: of the flows of smallest rank it has those that found
 //! room in theirs.
 //!
-//! All flows are hashed by wide keys, as software switches between edges do: ChameleMon, whose
-//! edges may go by narrow ones, is no part of the sessions of such switches.
+//! All flows are hashed by wide keys: their words, which grades and registers follow from, are so
+//! at every switch, whichever keys its edges measure by.
 
 mod claims;
 mod rows;

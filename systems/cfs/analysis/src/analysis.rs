@@ -9,7 +9,9 @@ use calumma_analysis::{
     Published, Steer, SystemReport,
 };
 use calumma_cfs::frames;
-use calumma_cfs::frames::{Entry, GUARD_SINCE, NOTICE_SINCE, Setup, Suspects, Window, salt};
+use calumma_cfs::frames::{
+    Entry, GUARD_SINCE, NOTICE_SINCE, Setup, Suspects, WORDS_SINCE, Window, salt,
+};
 use calumma_sketch::{FlowKey, HashFamily, Hashes, Key, KeyKind};
 use calumma_wire::{Side, SideKind};
 
@@ -95,7 +97,7 @@ impl Analysis for Cooperating {
         let stall_ns = side.stall_ns;
         if side.side == SideKind::Ingress {
             return match side.body.len() {
-                0 => Ok(Delivered { window: None, stall_ns }),
+                0 => Ok(Delivered { window: None, words: KeyKind::Dual, stall_ns }),
                 bytes => Err(format!("an ingress side of {bytes} bytes, where none are expected")),
             };
         }
@@ -110,8 +112,9 @@ impl Analysis for Cooperating {
             return Err(format!("the window of epoch {} is hashed by another key", side.epoch));
         }
         let seed = setup.seed(self.window_of(side.epoch));
-        check_grades(setup, &keyed.family, (seed, salt(node.id)), &window)?;
-        Ok(Delivered { window: Some(Box::new(window)), stall_ns })
+        let words = if version >= WORDS_SINCE { KeyKind::Dual } else { window.keys };
+        check_grades(setup, &keyed.family, (seed, salt(node.id)), words, &window)?;
+        Ok(Delivered { window: Some(Box::new(window)), words, stall_ns })
     }
 
     fn notice(
@@ -341,11 +344,12 @@ fn guarded(of: &Suspects) -> Guarded {
     Guarded { suspects: of.flows.len() as u64, missed: of.missed }
 }
 
-/// Refuses entries that the node can't have graded so.
+/// Refuses entries that the node can't have graded so, by words that follow from such keys.
 fn check_grades(
     setup: &Setup,
     family: &HashFamily,
     (seed, salt): (u32, u32),
+    words: KeyKind,
     window: &Window,
 ) -> Result<(), String> {
     for (at, entry) in window.entries.iter().enumerate() {
@@ -353,7 +357,7 @@ fn check_grades(
         let grade = if rank.class() == PINNED {
             0
         } else {
-            let hashes = hashes(family, window.keys, entry)
+            let hashes = hashes(family, words, entry)
                 .ok_or_else(|| format!("entry {at}, {key}, is no flow of its kind of keys"))?;
             setup.grade_of(family, &hashes, (seed, salt), *ttl)
         };

@@ -72,8 +72,11 @@ pub(crate) fn total(view: &View<'_>, monitored: u64) -> Option<Total> {
     if view.has_all_flows() {
         return Some(Total { flows: monitored as f64, error: 0.0 });
     }
-    let mut all = edges.next()?.window.flows.clone();
-    edges.all(|edge| all.merge(&edge.window.flows)).then(|| Total::of(&all))
+    let first = edges.next()?;
+    let mut all = first.window.flows.clone();
+    // Registers of switches of unlike releases may have a flow twice.
+    let is_same = edges.all(|edge| edge.words == first.words && all.merge(&edge.window.flows));
+    is_same.then(|| Total::of(&all))
 }
 
 /// The share of all flows that is monitored, if their number is known.

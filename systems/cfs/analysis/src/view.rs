@@ -2,7 +2,7 @@
 
 use calumma_analysis::{Collected, Delivery};
 use calumma_cfs::frames::{Entry, Setup, Totals, Window};
-use calumma_sketch::WideKey;
+use calumma_sketch::{KeyKind, WideKey};
 use calumma_wire::{Role, SideKind};
 
 use crate::parameters::Paths;
@@ -14,6 +14,8 @@ use crate::residual::Decoded;
 pub(crate) struct Delivered {
     /// What the node kept; none on the ingress side, which has no record of its own.
     pub(crate) window: Option<Box<Window>>,
+    /// The keys that its flows' words and registers follow from.
+    pub(crate) words: KeyKind,
     /// By how much a step of the rotation came too late.
     pub(crate) stall_ns: u64,
 }
@@ -26,6 +28,8 @@ pub(crate) struct NodeView<'a> {
     pub(crate) name: &'a str,
     pub(crate) role: Role,
     pub(crate) window: &'a Window,
+    /// The keys that its flows' words and registers follow from.
+    pub(crate) words: KeyKind,
     /// What came of its residual, if it keeps one.
     pub(crate) residual: Option<&'a Decoded>,
     /// Whether it delivered all of the window, and changed windows in time by a clock that is
@@ -75,8 +79,13 @@ pub(crate) fn is_pinned(seen: &[Seen<'_>]) -> bool {
 
 /// What a node kept, of what it delivered; `None` where that is missing.
 pub(crate) fn window_of(of: &Delivery<Delivered>) -> Option<&Window> {
+    Some(kept(of)?.0)
+}
+
+/// The same with the keys that words and registers follow from.
+fn kept(of: &Delivery<Delivered>) -> Option<(&Window, KeyKind)> {
     let sides = of.came().filter(|(kind, _)| *kind != SideKind::Ingress);
-    sides.filter_map(|(_, side)| side.window.as_deref()).next()
+    sides.filter_map(|(_, side)| Some((side.window.as_deref()?, side.words))).next()
 }
 
 /// A window as all nodes saw it.
@@ -120,12 +129,13 @@ impl<'a> View<'a> {
             let end = &delivery.end;
             let is_sound = delivery.is_whole() && end.clock.is_none() && stall_ns == 0;
             let late = end.late_packets.unwrap_or(0);
-            let window = window_of(delivery);
+            let kept = kept(delivery);
+            let window = kept.map(|(window, _)| window);
             view.has_all_edges &= role != Role::Edge || is_sound && late == 0;
             // Nobody knows whether the routes of one that is missing have changed.
             view.has_single_paths &=
                 delivery.is_whole() && window.is_some_and(|window| !window.routes_changed);
-            if let Some(window) = window {
+            if let Some((window, words)) = kept {
                 let unrecorded = late.saturating_add(window.totals.unmarked);
                 let residual = decoded.get(at).and_then(Option::as_ref);
                 view.nodes.push(NodeView {
@@ -133,6 +143,7 @@ impl<'a> View<'a> {
                     name,
                     role,
                     window,
+                    words,
                     residual,
                     is_sound,
                     unrecorded,

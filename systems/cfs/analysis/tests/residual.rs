@@ -13,7 +13,7 @@ use calumma_analysis::run::AnySide;
 use calumma_analysis::{
     Collected, Delivery, Deployment, EpochHead, Flow, HashKeys, Node, NodeEnd, System, SystemReport,
 };
-use calumma_cfs::frames::Setup;
+use calumma_cfs::frames::{OFFER, Setup};
 use calumma_cfs_analysis::{Cfs, Found, KeptIn};
 use calumma_plane::packet::Packet;
 use calumma_plane::secret::hash_key;
@@ -60,7 +60,7 @@ struct Case {
 impl Case {
     fn section(&self) -> Value {
         json!({ "entries": 256, "hll_bits": 8, "window_epochs": WINDOW_EPOCHS,
-            "residual": "fermat", "alpha": self.alpha, "flows_listed": 100_000 })
+            "residual": "fermat", "alpha": self.alpha, "guard": false, "flows_listed": 100_000 })
     }
 
     /// A window of the network: what came to the nodes, and the report.
@@ -79,7 +79,7 @@ impl Case {
             id: std::num::NonZeroU16::MIN,
         };
         let mut analysis = Cfs.start(&of).unwrap().unwrap();
-        let setup = Setup::decode(&analysis.setup(&nodes[0], 1).setup).unwrap();
+        let setup = Setup::decode(&analysis.setup(&nodes[0], OFFER.highest).setup).unwrap();
         let net = Net { carrier: Carrier::Tos(Tos::default()), keys: self.keys, setup };
         let mut switches: Vec<Switch> = (0..3)
             .map(|at| Switch::with_role(&net, at as u16 + 1, self.lcores, roles[at]))
@@ -119,7 +119,7 @@ impl Case {
                 let (system, counters) = (SystemId::CFS, Vec::new());
                 let epoch = FIRST_EPOCH;
                 let side = Side { system, epoch, side, stall_ns: 0, packets, counters, body };
-                analysis.decode(&nodes[at], 1, side).unwrap()
+                analysis.decode(&nodes[at], OFFER.highest, side).unwrap()
             };
             let kind = if at == 1 { SideKind::Transit } else { SideKind::Egress };
             let mut sides: Vec<(SideKind, Option<AnySide>)> =

@@ -334,6 +334,22 @@ fn where_tables_hold_all_flows_everything_is_exact() {
 }
 
 #[test]
+fn registers_of_unlike_releases_are_not_merged() {
+    let mut network = Network::new(json!({}));
+    let mut total = |newer: &[usize]| {
+        network.begin();
+        network.newer = newer.to_vec();
+        for node in ["e1", "e2"] {
+            (1..=60).for_each(|flow| network.refuse(node, flow, 1));
+            network.at(node).suspects = Some(Suspects::default());
+        }
+        network.report().findings.flows_total
+    };
+    assert!(total(&[]).is_some() && total(&[0, 1]).is_some());
+    assert_eq!(total(&[0]), None, "a flow may be in them twice");
+}
+
+#[test]
 fn a_change_needs_two_counts_or_a_table_that_had_all() {
     let mut network = Network::new(json!({ "heavy_change_packets": 50 }));
     network.count("e1", 1, 100);

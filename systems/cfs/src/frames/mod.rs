@@ -32,5 +32,9 @@ pub const NOTICE_SINCE: u8 = 3;
 /// The first version in which flows can be pinned.
 pub const PINS_SINCE: u8 = 4;
 
+/// The first version in which a flow's word, and its place among HyperLogLog's registers, follow
+/// from its wide key alone. In those before they followed from the key that the switch measured by.
+pub const WORDS_SINCE: u8 = 5;
+
 /// What a switch that runs it offers.
-pub const OFFER: Offer = Offer { system: SystemId::CFS, lowest: 1, highest: PINS_SINCE };
+pub const OFFER: Offer = Offer { system: SystemId::CFS, lowest: 1, highest: WORDS_SINCE };

@@ -11,7 +11,7 @@ use calumma_sketch::residual::{Counts, Residual as _};
 use calumma_sketch::simd::{Isa, Work};
 use calumma_sketch::sketchint::flow_word;
 use calumma_sketch::table::{BoundedTable, Capacity, Rank, Sink};
-use calumma_sketch::{BURST, HashColumns, HashFamily, Hashes, HyperLogLog, Key};
+use calumma_sketch::{BURST, HashColumns, HashFamily, Hashes, HyperLogLog, Key, KeyKind, WideKey};
 
 use super::counted::Counted;
 use super::guard::{Guard, Lives};
@@ -27,6 +27,9 @@ pub(super) struct Common {
     pub(super) salt: u32,
     /// Whether it is an edge.
     pub(super) is_edge: bool,
+    /// Whether flows are graded and counted by the hashes of their wide keys, whichever keys the
+    /// switch measures by.
+    pub(super) by_wide: bool,
     pub(super) clock: EpochClock,
 }
 
@@ -248,9 +251,16 @@ impl<K: Key> Work for Recording<'_, '_, K> {
         let hashes = match hashes {
             Some(hashes) => hashes,
             None => {
-                computed = common.family.hash_keys::<K>(isa, &K::burst(isa, keys));
+                computed = hash_keys(isa, &common.family, keys);
                 &computed
             }
+        };
+        let of_wide;
+        let words = if common.by_wide && K::KIND == KeyKind::Ipv4 {
+            of_wide = hash_wide(isa, &common.family, keys);
+            &of_wide
+        } else {
+            hashes
         };
         let claims = window.share.claims.unwrap_or(Claims::NONE);
         let unpinned = if single { Chosen::Single } else { Chosen::Shared };
@@ -261,10 +271,10 @@ impl<K: Key> Work for Recording<'_, '_, K> {
         for (at, key) in keys.iter().enumerate().take(BURST) {
             // Packets of one flow back to back are graded as the first of them.
             if at == 0 || keys[at - 1] != *key {
-                let of = hashes.of(at);
+                let of = words.of(at);
                 let ttl = ip.get(at).map_or(0, |fields| fields.ttl);
                 grade = common.grade(isa, &of, window.seed, ttl);
-                let is_pinned = has_pins && pins.has(K::KIND, flow_word(&of));
+                let is_pinned = has_pins && pins.has(K::KIND, flow_word(&hashes.of(at)));
                 chosen = if is_pinned { Chosen::Pinned } else { unpinned };
                 window.flows.insert(&of);
             }
@@ -307,6 +317,23 @@ impl<K: Key> Work for Recording<'_, '_, K> {
         }
         goes_on
     }
+}
+
+/// The hashes of these IPv4 flows by their wide keys, at most [`BURST`].
+#[inline(always)]
+fn hash_wide<K: Key>(isa: impl Isa, family: &HashFamily, keys: &[K]) -> HashColumns {
+    let mut wide = [WideKey::default(); BURST];
+    for (wide, key) in wide.iter_mut().zip(keys) {
+        let [src, dst, ports] = [0, 1, 2].map(|at| key.word(at));
+        let words = [0, 0, 0xFFFF, src, 0, 0, 0xFFFF, dst, ports];
+        *wide = WideKey::from_words(words, key.protocol());
+    }
+    hash_keys(isa, family, &wide[..keys.len().min(BURST)])
+}
+
+#[inline(always)]
+fn hash_keys<K: Key>(isa: impl Isa, family: &HashFamily, keys: &[K]) -> HashColumns {
+    family.hash_keys::<K>(isa, &K::burst(isa, keys))
 }
 
 /// Puts what an entry counted into a residual.

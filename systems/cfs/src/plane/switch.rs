@@ -18,7 +18,9 @@ use super::lcore::OnLcore;
 use super::notices::Notices;
 use super::record::{Common, Entering, Window};
 use crate::Sums;
-use crate::frames::{self, Graded, Holding, NOTICE_SINCE, OFFER, PINS_SINCE, Pins, Setup, salt};
+use crate::frames::{
+    self, Graded, Holding, NOTICE_SINCE, OFFER, PINS_SINCE, Pins, Setup, WORDS_SINCE, salt,
+};
 
 /// CFS, which runs on edges and on switches between them.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +49,7 @@ impl System for Cfs {
         setup: &SystemSetup,
     ) -> Result<Box<dyn SwitchSystem>, String> {
         let notices = (setup.version >= NOTICE_SINCE).then(RefCell::default);
+        let by_wide = setup.version >= WORDS_SINCE;
         let holding = (setup.version >= PINS_SINCE).then(|| Holding {
             setup: setup.setup.clone(),
             epoch: session.first_epoch,
@@ -65,7 +68,8 @@ impl System for Cfs {
         let key = hash_key(&session.hash_key);
         let (family, salt) = (HashFamily::new(&key), salt(session.node_id.unwrap_or_default()));
         let is_edge = session.role == Role::Edge;
-        let common = Arc::new(Common { setup, family, salt, is_edge, clock: session.clock });
+        let clock = session.clock;
+        let common = Arc::new(Common { setup, family, salt, is_edge, by_wide, clock });
         let SessionContext { first_epoch, lcores, .. } = *session;
         let (hash_key, routes) = (key.id(), session.routes.clone());
         let (counted, sets) = (Cell::default(), SharedSets::default());

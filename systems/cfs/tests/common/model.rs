@@ -6,9 +6,9 @@ use calumma_cfs::frames::{Entry, salt};
 use calumma_plane::packet::{Frame, Packet};
 use calumma_plane::secret::hash_key;
 use calumma_sketch::table::Rank;
-use calumma_sketch::{HashFamily, KeyKind, WideKey};
+use calumma_sketch::{HashFamily, WideKey};
 
-use crate::common::{Net, clock, narrow, secret};
+use crate::common::{Net, clock, secret};
 
 /// The functions by which the deployment hashes.
 fn family() -> HashFamily {
@@ -73,9 +73,6 @@ pub(crate) fn entry(
 pub(crate) fn grade(net: &Net, node: u16, epoch: u64, key: &WideKey, ttl: u8) -> u32 {
     let (setup, family) = (net.setup, family());
     let with = (setup.seed(epoch / u64::from(setup.window_epochs)), salt(node));
-    // Both kinds of key have hashes of their own.
-    match narrow(key).filter(|_| net.keys == KeyKind::Ipv4) {
-        Some(key) => setup.grade_of(&family, &family.hash(&key), with, ttl),
-        None => setup.grade_of(&family, &family.hash(key), with, ttl),
-    }
+    // Whichever keys the switch measures by.
+    setup.grade_of(&family, &family.hash(key), with, ttl)
 }

@@ -8,7 +8,7 @@ use calumma_analysis::{
     AnyAnalysis, Collected, Deployment, EpochHead, HashKeys, Node, NodeEnd, System, SystemReport,
 };
 use calumma_analysis::{Delivery, run::AnySide};
-use calumma_cfs::frames::{Entry, Setup, Totals, Window, salt};
+use calumma_cfs::frames::{Entry, Setup, Totals, WORDS_SINCE, Window, salt};
 use calumma_cfs_analysis::{Cfs, Found};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_sketch::table::Rank;
@@ -27,6 +27,8 @@ pub(crate) struct Network {
     /// What each node kept in the window.
     pub(crate) windows: Vec<Window>,
     pub(crate) late: Vec<Option<u64>>,
+    /// Nodes with the version in which words follow from wide keys.
+    pub(crate) newer: Vec<usize>,
     pub(crate) window: u64,
 }
 
@@ -63,8 +65,9 @@ impl Network {
             id: std::num::NonZeroU16::MIN,
         };
         let analysis = Cfs.start(&deployment).unwrap().unwrap();
+        let (windows, late) = (Vec::new(), Vec::new());
         let mut network =
-            Self { keys, nodes, analysis, windows: Vec::new(), late: Vec::new(), window: 1000 };
+            Self { keys, nodes, analysis, windows, late, newer: Vec::new(), window: 1000 };
         network.begin();
         network
     }
@@ -169,7 +172,10 @@ impl Network {
 
     pub(crate) fn decode(&self, at: usize, side: Side) -> Result<AnySide, String> {
         // Nodes with the first version don't watch flows without an entry for loops.
-        let version = 1 + u8::from(self.windows[at].suspects.is_some());
+        let version = match &self.windows[at].suspects {
+            Some(_) if self.newer.contains(&at) => WORDS_SINCE,
+            suspects => 1 + u8::from(suspects.is_some()),
+        };
         self.analysis.decode(&self.nodes[at], version, side)
     }
 
