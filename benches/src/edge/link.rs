@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::Trial;
 use super::ovs::{self, Ovs};
-use super::sketching::{DOMAIN, Sketching};
+use super::sketching::{self, DOMAIN, Sketching};
 use crate::measure::Figure;
 
 /// The CPU that the switch polls on, and nothing else runs on.
@@ -37,6 +37,10 @@ pub enum Switch {
     Edge(Measuring),
     /// The same with everything on, as a router.
     EdgeRouted,
+    /// A router without a controller.
+    EdgeRoutedOff,
+    /// A router between others, with tables of cooperative flow selection.
+    CfsTransit,
     /// `calumma-edge` with INT.
     Sketching(Sketching),
     /// `calumma-edge` that does not look for INT stacks: measuring everything else, or off.
@@ -96,7 +100,7 @@ impl Switch {
     pub const EDGE_ALL: Self = Self::Edge(Measuring::All);
 
     /// All of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 25] = [
         Self::Testpmd("rxonly"),
         Self::Testpmd("io"),
         Self::Testpmd("macswap"),
@@ -114,6 +118,8 @@ impl Switch {
         Self::Edge(Measuring::Cfs),
         Self::Edge(Measuring::AllAndCfs),
         Self::EdgeRouted,
+        Self::EdgeRoutedOff,
+        Self::CfsTransit,
         Self::Unstripped(false),
         Self::Unstripped(true),
         Self::Sketching(Sketching::ALL[0]),
@@ -134,9 +140,19 @@ impl Switch {
             Self::Edge(Measuring::Cfs) => "edge.cfs".to_owned(),
             Self::Edge(Measuring::AllAndCfs) => "edge.chamelemon_cfs".to_owned(),
             Self::EdgeRouted => "edge.routed".to_owned(),
+            Self::EdgeRoutedOff => "edge.routed_off".to_owned(),
+            Self::CfsTransit => "edge.cfs_transit".to_owned(),
             Self::Unstripped(false) => "edge.off.no_strip".to_owned(),
             Self::Unstripped(true) => "edge.all.no_strip".to_owned(),
             Self::Sketching(which) => which.name(),
+        }
+    }
+
+    /// Whether it has tables of cooperative flow selection.
+    fn has_cfs(self) -> bool {
+        match self {
+            Self::Edge(measuring) => measuring.has_cfs(),
+            _ => self == Self::CfsTransit,
         }
     }
 
@@ -257,11 +273,13 @@ impl Link {
             Switch::EdgeRouted | Switch::Unstripped(true) => {
                 Some(self.controller(&Analysis::of(Measuring::All))?)
             }
+            Switch::CfsTransit => Some(self.controller(&Analysis::of(Measuring::Cfs))?),
             Switch::Sketching(which) => Some(self.controller(&which.analysis())?),
             Switch::Testpmd(_)
             | Switch::Member
             | Switch::Ovs(_)
             | Switch::EdgeOff
+            | Switch::EdgeRoutedOff
             | Switch::Unstripped(false) => None,
         };
         let (ovs, mut switch) = self.start(trial.switch, &socket)?;
@@ -278,14 +296,13 @@ impl Link {
             })?;
         }
         let (generator, mpps) = self.generate(trial, &socket, duration, search, &mut switch)?;
-        match trial.switch {
-            // Tables are counted once their window is over.
-            Switch::Edge(measuring) if measuring.has_cfs() => std::thread::sleep(WINDOW),
-            Switch::Sketching(which) => {
-                std::thread::sleep(WINDOW);
-                which.check_reports(&self.file(EPOCHS))?;
-            }
-            _ => {}
+        // Tables are counted once their window is over.
+        if trial.switch.has_cfs() {
+            std::thread::sleep(WINDOW);
+        }
+        if let Switch::Sketching(which) = trial.switch {
+            std::thread::sleep(WINDOW);
+            which.check_reports(&self.file(EPOCHS))?;
         }
         // Whoever polls a memif port must leave before the other side does.
         match ovs {
@@ -312,20 +329,20 @@ impl Link {
         let text = fs::read_to_string(self.file("edge.stats.json")).context("an edge's totals")?;
         let totals: BTreeMap<String, u64> = serde_json::from_str(&text)?;
         let total = |name: &str| totals.get(name).copied().unwrap_or_default();
-        let (received, recorded) = (total("received.host"), total("ingress.recorded"));
+        let came_by =
+            if switch == Switch::CfsTransit { "received.fabric" } else { "received.host" };
+        let (received, recorded) = (total(came_by), total("ingress.recorded"));
         if let Switch::Sketching(which) = switch {
             which.check(&total)?;
             return Ok(totals);
         }
         ensure!(received > 0, "the edge received no packet");
-        if let Switch::Edge(measuring) = switch
-            && measuring.has_cfs()
-        {
+        if switch.has_cfs() {
             // Of windows that were over.
             ensure!(total("cfs.recorded") > 0, "the edge has counted no packet in tables");
         }
         match switch {
-            Switch::Edge(Measuring::Cfs) => {
+            Switch::Edge(Measuring::Cfs) | Switch::CfsTransit => {
                 ensure!(recorded == 0, "chamelemon was to be off, but recorded {recorded}");
             }
             Switch::Edge(_) | Switch::EdgeRouted | Switch::Unstripped(true) => ensure!(
@@ -342,7 +359,7 @@ impl Link {
         if let Switch::Sketching(which) = switch {
             return which.is_on(&self.file(EPOCHS));
         }
-        let windows = matches!(switch, Switch::Edge(measuring) if measuring.has_cfs());
+        let windows = switch.has_cfs();
         let reports = fs::read_to_string(self.file(EPOCHS)).unwrap_or_default();
         let mut whole = reports.lines().take_while(|line| line.ends_with('}'));
         whole.try_fold(false, |any, line| {
@@ -443,7 +460,8 @@ impl Link {
             _ => {
                 let config = self.file("edge.toml");
                 let ports = match switch {
-                    Switch::EdgeRouted => ROUTED.to_owned(),
+                    Switch::EdgeRouted | Switch::EdgeRoutedOff => ROUTED.to_owned(),
+                    Switch::CfsTransit => sketching::between(ROUTED),
                     Switch::Sketching(which) => which.ports(PAIRED, ROUTED),
                     Switch::Unstripped(_) => format!("[sketchint]\nstrip = false\n{PAIRED}"),
                     _ => PAIRED.to_owned(),

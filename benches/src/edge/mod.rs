@@ -108,8 +108,9 @@ pub fn trials(quick: bool) -> Vec<Trial> {
                 continue;
             }
             let exports = matches!(switch, Switch::Ovs(Ovs { export: Some(_), .. }));
-            // An export costs by the packet, whatever its length.
-            if exports && !["64", "1518"].contains(&size) {
+            let between = matches!(switch, Switch::EdgeRoutedOff | Switch::CfsTransit);
+            // An export, and a table, cost by the packet, whatever its length.
+            if (exports || between) && !["64", "1518"].contains(&size) {
                 continue;
             }
             let search = size == "64" && switch == Switch::EDGE_ALL;

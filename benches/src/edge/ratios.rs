@@ -64,8 +64,14 @@ pub(super) fn of(trials: &[Trial], readings: &[Vec<f64>]) -> Vec<Figure> {
     ratios
 }
 
+/// Nanoseconds a packet that one takes more than the other, at these rates in Mpps.
+fn added(ours: f64, peer: f64) -> f64 {
+    1e3 / ours - 1e3 / peer
+}
+
 /// The same of switches with INT: a router beside one that measures, others beside `testpmd` on the
-/// same packets. Of those that do not look for stacks what looking costs.
+/// same packets. Of those that do not look for stacks what looking costs, and of a router between
+/// others what its tables cost on top of routing.
 fn with_int(trials: &[Trial], readings: &[Vec<f64>]) -> Vec<Figure> {
     let mut ratios = Vec::new();
     let mut compare =
@@ -92,11 +98,14 @@ fn with_int(trials: &[Trial], readings: &[Vec<f64>]) -> Vec<Figure> {
                 let (peer, over) = (Switch::Testpmd("macswap"), "over_testpmd_macswap");
                 compare(ours, peer, which.hops(), &format!("{name}.{over}"), ratio);
             }
+            Switch::CfsTransit => {
+                compare(ours, Switch::EdgeRoutedOff, 0, &format!("{name}.on_top.ns"), added);
+                compare(ours, Switch::EdgeRouted, 0, &format!("{name}.over_edge_routed"), ratio);
+            }
             Switch::Unstripped(measures) => {
                 let peer = if measures { Switch::EDGE_ALL } else { Switch::EdgeOff };
-                let added = |without: f64, with: f64| 1e3 / with - 1e3 / without;
                 let name = name.replacen("no_strip", "strip", 1);
-                compare(ours, peer, 0, &format!("{name}.ns"), added);
+                compare(ours, peer, 0, &format!("{name}.ns"), |without, with| added(with, without));
             }
             _ => {}
         }
@@ -145,5 +154,15 @@ mod tests {
         // One was not measured, one could not be.
         let absent = |name: &str| ratios.iter().all(|figure| !figure.name.contains(name));
         assert!(absent("rxonly") && absent("ovs_port"));
+    }
+
+    #[test]
+    fn what_tables_take_is_on_top_of_a_router_without_them() {
+        let of = |switch| Trial::new(switch, "128", FLOWS, ZIPF);
+        let trials = [Switch::EdgeRoutedOff, Switch::CfsTransit].map(of);
+        let ratios = super::of(&trials, &[vec![20.0, 10.0], vec![16.0, 8.0]]);
+        let [on_top] = &ratios[..] else { panic!("{ratios:?}") };
+        assert_eq!(on_top.name, "edge.cfs_transit.128B.on_top.ns");
+        assert!((on_top.min - 12.5).abs() < 1e-9 && (on_top.max - 25.0).abs() < 1e-9);
     }
 }

@@ -79,7 +79,7 @@ impl Sketching {
         match self.place {
             Place::Source => paired.to_owned(),
             Place::Sink => swapped(paired),
-            Place::Transit => routed.replace(r#"role = "host""#, r#"role = "fabric""#),
+            Place::Transit => between(routed),
         }
     }
 
@@ -129,6 +129,11 @@ impl Sketching {
         }
         Ok(())
     }
+}
+
+/// The ports of a switch between others, where those of an edge are `routed`.
+pub(super) fn between(routed: &str) -> String {
+    routed.replace(r#"role = "host""#, r#"role = "fabric""#)
 }
 
 /// Reports on windows of INT.
