@@ -36,22 +36,46 @@ fn leaves_and_spines_count_what_came_to_them_over_the_wires() {
             let counts = exact.entry(text(&hop["node"]).to_owned()).or_default();
             *counts += u32::from(hop["exact"] == true);
         }
-        for loss in list(report, "losses") {
-            let place = format!("{} {}", text(&loss["place"]["from"]), text(&loss["place"]["to"]));
-            *lost.entry(place).or_default() += loss["lost"].as_u64().expect("a number");
-        }
+        add_losses(report, &mut lost);
     }
     assert_eq!(exact.keys().collect::<Vec<_>>(), ["e1", "e2", "s1", "s2"]);
     assert!(exact.values().all(|&counts| counts > 300), "{exact:?}");
     // The lossy wire, in either direction, and no other.
-    // Of a flow that lost everything there nobody knows by which switch it would have gone.
-    lost.remove("e1:in e2:in");
+    // Of a flow that the Tofino has no count of, since all its packets were lost before or the table
+    // was full, only the edges know what is missing.
+    lost.retain(|place, _| !["e1:in e2:in", "e2:in e1:in"].contains(&&**place));
     assert_eq!(lost.keys().collect::<Vec<_>>(), ["e1:in s1:in", "s1:in e1:in"]);
     assert!(lost.values().all(|&packets| packets > 20), "{lost:?}");
     let wires = lines(&out.join("cfs.wires.jsonl"));
     let epochs = |lines: &[Value]| lines.iter().map(|line| line["epoch"].clone()).collect();
     let [reported, logged]: [Vec<Value>; 2] = [epochs(&reports), epochs(&wires)];
     assert_eq!(reported, logged);
+    fs::remove_dir_all(out).expect("what was written can be removed");
+}
+
+#[test]
+#[ignore = "end to end: needs root, DPDK and iperf3; `cargo xtask test` runs it"]
+fn a_tofino_spine_counts_what_came_to_it_over_the_wires() {
+    let _alone = alone();
+    let out = folder("tofino");
+    play("tofino.toml", &out);
+
+    // Exact counts of the Tofino that were held against the wires, by window, and packets lost by
+    // place.
+    let (mut exact, mut lost) = (Vec::new(), BTreeMap::<String, u64>::new());
+    for report in lines(&out.join("cfs.jsonl")) {
+        let hops = list(&report, "flows").flat_map(|flow| list(flow, "hops"));
+        let of_tofino = hops.filter(|hop| hop["node"] == "s2" && hop["exact"] == true);
+        exact.push(of_tofino.count());
+        add_losses(&report, &mut lost);
+    }
+    eprintln!("flows that s2 counted exactly by window: {exact:?}, lost: {lost:?}");
+    assert!(exact.iter().filter(|&&flows| flows > 20).count() >= 5, "{exact:?}");
+    // Of a flow that the Tofino has no count of, since all its packets were lost before it or its
+    // table was full, only the edges know what is missing.
+    lost.retain(|place, _| !["e1:in e2:in", "e2:in e1:in"].contains(&&**place));
+    assert_eq!(lost.keys().collect::<Vec<_>>(), ["e1:in s2:in", "s2:in e1:in"]);
+    assert!(lost.values().all(|&packets| packets > 5), "{lost:?}");
     fs::remove_dir_all(out).expect("what was written can be removed");
 }
 
@@ -119,10 +143,7 @@ fn a_loop_is_reported_within_half_a_second_and_a_scan_within_two_windows() {
         }
         let spreads = list(&report, "superspreaders").filter(|it| it["certain"] == true);
         spreads.for_each(|it| assert_eq!(it["address"], SCANNER, "{it}"));
-        for loss in list(&report, "losses") {
-            let place = format!("{} {}", text(&loss["place"]["from"]), text(&loss["place"]["to"]));
-            *lost.entry(place).or_default() += loss["lost"].as_u64().expect("a number");
-        }
+        add_losses(&report, &mut lost);
     }
     eprintln!("addresses scanned by window: {scanned:?}, reported in number {named_after:?}");
     assert!(named_after.is_some_and(|windows| windows <= 2), "{scanned:?}, {named_after:?}");
@@ -158,6 +179,14 @@ fn play(scenario: &str, out: &Path) -> Live {
     assert!(played.holds(), "{:?}, {:?}", played.verdicts, played.doubts);
     assert!(played.doubts.is_empty(), "{:?}", played.doubts);
     live
+}
+
+/// Adds the packets that a report says were lost, by place.
+fn add_losses(report: &Value, lost: &mut BTreeMap<String, u64>) {
+    for loss in list(report, "losses") {
+        let place = format!("{} {}", text(&loss["place"]["from"]), text(&loss["place"]["to"]));
+        *lost.entry(place).or_default() += loss["lost"].as_u64().expect("a number");
+    }
 }
 
 fn folder(name: &str) -> PathBuf {
