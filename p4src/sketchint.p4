@@ -119,9 +119,11 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
     bit<1> strips;
 #ifndef ROLE_TRANSIT
     Sink() sink;
+    Marking() marking;
     bit<1> timestamp_there;
     Counter<bit<64>, bit<1>>(2, CounterType_t.PACKETS) markers;
     bool clears;
+    bool marks;
 
     action clear() {
         clears = true;
@@ -130,6 +132,17 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
     // Whether the marker is the network's, so that hosts' packets must not have it.
     table clearing {
         actions = { clear; NoAction; }
+        default_action = NoAction;
+        size = 1;
+    }
+
+    action mark() {
+        marks = true;
+    }
+
+    // Whether packets from hosts get a mark: the timestamp bit, and no hierarchy.
+    table sources {
+        actions = { mark; NoAction; }
         default_action = NoAction;
         size = 1;
     }
@@ -167,6 +180,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
 
     action set_timestamp(bit<1> value) {
         meta.timestamp = value;
+        meta.mark = value ++ 2w0;
     }
 
     // Of packets from hosts.
@@ -193,7 +207,9 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
         }
 #ifndef ROLE_TRANSIT
         clears = false;
+        marks = false;
         clearing.apply();
+        sources.apply();
         if (clears && meta.from_host && dscp[2:2] == 1) {
             if (hdr.ipv4.isValid()) {
                 clear4();
@@ -232,6 +248,11 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
                        meta.hashes.pairs.first, meta.hashes.pairs.second, meta.hashes.pairs.third,
                        timestamp_there, 0, 0 };
 #endif
+#ifndef ROLE_TRANSIT
+        if (marks && meta.measured && meta.from_host) {
+            marking.apply(hdr.ipv4.mark, meta.mark, meta.changed);
+        }
+#endif
         if (request.collects) {
             hdr.bridge.kind = COLLECTING;
         } else if (meta.measured) {
@@ -253,6 +274,9 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
     Push() push;
 #ifndef ROLE_TRANSIT
     Strip() strip;
+    Marking() marking;
+    mark_t given_back;
+    bool takes_back;
     TowerRequest() request_of;
     Tower() sizes;
     towers_t request;
@@ -283,9 +307,11 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
     bool whole;
     bit<32> latency;
 
-    // What the mark is taken back to is for programs that mark.
     action host(bit<3> dscp) {
         to_host = true;
+#ifndef ROLE_TRANSIT
+        given_back = dscp;
+#endif
     }
 
     table host_ports {
@@ -309,6 +335,17 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
         request.group = group;
         at.group = group;
         keeps.group = group;
+    }
+
+    action take_back() {
+        takes_back = true;
+    }
+
+    // Whether packets for hosts have a mark, which is taken out.
+    table sinks {
+        actions = { take_back; NoAction; }
+        default_action = NoAction;
+        size = 1;
     }
 
     // The windows that packets for hosts are recorded in.
@@ -352,6 +389,9 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
         at = { NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, 3, 0 };
         met = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 };
         keeps = { NOTHING, NOTHING, 0, 0 };
+        given_back = 0;
+        takes_back = false;
+        sinks.apply();
         is_open = false;
         records = false;
         if (meta.kind == COLLECTING) {
@@ -424,6 +464,9 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
                     stripped.count(0);
                 }
                 strip.apply(hdr, meta);
+            } else if (takes_back && to_host && meta.kind == MEASURED) {
+                // What had a stack has all of its host's DSCP back.
+                marking.apply(hdr.ipv4.mark, given_back, meta.changed);
             }
 #endif
         }

@@ -6,6 +6,7 @@
 //! beside the repository.
 
 mod large;
+mod marks;
 mod packets;
 
 use std::num::NonZeroU16;

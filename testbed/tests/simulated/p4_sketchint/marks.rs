@@ -1,0 +1,97 @@
+//! Marks that the program gives packets of hosts, and takes out of what leaves for hosts.
+
+use calumma_edge::parse::{Parsed, parse};
+use calumma_tna::Entry;
+
+use super::packets::is_read;
+use super::{DOMAIN, FABRIC, HOST, Rig};
+use crate::captures::{LONGEST, captured};
+use crate::switch::{Numbers, checksum, packet};
+
+/// The upper three bits of the DSCP that packets without a stack leave with.
+const GIVEN_BACK: u8 = 5;
+
+/// A switch that puts stacks into what hosts send, and marks it.
+fn source() -> Rig {
+    let mut rig = Rig::new(false);
+    rig.switch.set_default_action("Ingress.sources", "mark", &[]).unwrap();
+    let source = Entry::new("source_as")
+        .exact("enters", 1u8)
+        .arg("number", 7u32)
+        .arg("of_domain", DOMAIN.get())
+        .arg("hops", 6u8);
+    rig.switch.add_entry("Egress.push.source.insertion", &source).unwrap();
+    let limit = Entry::new("limit").exact("port", FABRIC).arg("mtu", 1500u16);
+    rig.switch.add_entry("mtus", &limit).unwrap();
+    rig
+}
+
+/// One that takes both out, and records what it knows the window of.
+fn sink() -> Rig {
+    let mut rig = Rig::new(false);
+    let host = |dscp| Entry::new("host").exact("egress_port", HOST).arg("dscp", dscp);
+    rig.switch.delete_entry("Egress.host_ports", &host(0)).unwrap();
+    rig.switch.add_entry("Egress.host_ports", &host(GIVEN_BACK)).unwrap();
+    rig.switch.set_default_action("Egress.sinks", "take_back", &[]).unwrap();
+    rig
+}
+
+fn sent(rig: &mut Rig, from: u16, to: u16, bytes: &[u8]) -> Option<Vec<u8>> {
+    match &rig.switch.inject(from, bytes)[..] {
+        [] => None,
+        [(port, sent)] if *port == to => Some(sent.clone()),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Hosts get what hosts sent, but for the ToS byte of what went without a stack. Gives how many went
+/// with one, and marked without one.
+fn cross(packets: impl Iterator<Item = Vec<u8>>) -> [usize; 2] {
+    let (mut source, mut sink) = (source(), sink());
+    sink.open(1, Some(0));
+    let mut counts = [0; 2];
+    let mut recorded = 0;
+    for (at, bytes) in packets.enumerate() {
+        let bit = at % 2;
+        source.flip(bit);
+        let Some(went) = sent(&mut source, HOST, FABRIC, &bytes) else { continue };
+        let flow = parse(&bytes, bytes.len());
+        let Parsed::Flow { ip_offset: ip, .. } = flow else { continue };
+        // The source reads it as one without the marker.
+        let mut plain = bytes.clone();
+        plain[ip + 1] &= !0x10;
+        if !is_read(&plain, ip) || !is_read(&bytes, ip) {
+            continue;
+        }
+        assert_eq!(went[ip + 1] >> 5, (bit as u8) << 2, "{bytes:02x?}");
+        let Some(came) = sent(&mut sink, FABRIC, HOST, &went) else {
+            panic!("{bytes:02x?} went as {went:02x?}");
+        };
+        recorded += bit as u64;
+        if went.len() > bytes.len() {
+            counts[0] += 1;
+            assert_eq!(came, bytes);
+            continue;
+        }
+        counts[1] += 1;
+        let header = ip..ip + 4 * usize::from(bytes[ip] & 0xF);
+        assert_eq!(checksum(&came[header.clone()]), checksum(&bytes[header]), "{came:02x?}");
+        let mut wanted = bytes.clone();
+        wanted[ip + 1] = GIVEN_BACK << 5 | bytes[ip + 1] & 0xF;
+        wanted[ip + 10..ip + 12].copy_from_slice(&came[ip + 10..ip + 12]);
+        assert_eq!(came, wanted);
+    }
+    assert_eq!(sink.switch.read_counter("Egress.packets", 1).unwrap().packets, recorded);
+    counts
+}
+
+#[test]
+fn what_hosts_send_is_marked_and_what_they_receive_is_not() {
+    let mut numbers = Numbers(11);
+    let fuzzed = std::iter::repeat_with(move || packet(&mut numbers).bytes).take(3_000);
+    let [with_stack, without] = cross(fuzzed);
+    assert!(with_stack > 100 && without > 100, "{with_stack} {without}");
+    if let Some(frames) = captured("mixed-captures.pcap", LONGEST) {
+        cross(frames.into_iter().take(3_000));
+    }
+}
