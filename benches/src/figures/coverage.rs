@@ -7,7 +7,7 @@ use anyhow::Result;
 use calumma_baselines::DusHh;
 use calumma_figures::{Axis, Chart, Drawn, Figure, Series};
 use calumma_sketch::FlowKey;
-use calumma_testbed::coverage::{Algorithm, Entries, Network, Outcome, Trial};
+use calumma_testbed::coverage::{Algorithm, Entries, Network, Outcome, Share, Trial};
 use calumma_testbed::workload::Sizes;
 
 use super::Setup;
@@ -393,11 +393,12 @@ fn by_window(setup: &Setup) -> Result<Drawn> {
 fn memory(setup: &Setup) -> Result<Drawn> {
     let flows = setup.choose(200_000, 20_000);
     let tried = [
-        ("claims, Fermat", Algorithm::ClaimFr, 0.9),
-        ("CFS-FR, 0.9", Algorithm::CfsFr, 0.9),
-        ("CFS-FR, 0.7", Algorithm::CfsFr, 0.7),
-        ("FlowRadar", Algorithm::Flowradar, 0.9),
-        ("folding alone", Algorithm::Fold, 0.9),
+        ("claims, Fermat", Algorithm::ClaimFr, Share::Fixed(0.9)),
+        ("the same, auto", Algorithm::ClaimFr, Share::Auto),
+        ("CFS-FR, 0.9", Algorithm::CfsFr, Share::Fixed(0.9)),
+        ("CFS-FR, 0.7", Algorithm::CfsFr, Share::Fixed(0.7)),
+        ("FlowRadar", Algorithm::Flowradar, Share::Fixed(0.9)),
+        ("folding alone", Algorithm::Fold, Share::Fixed(0.9)),
     ];
     let categories = tried.map(|(name, ..)| name.to_owned()).to_vec();
     let axis = Axis::linear("KB a switch");
@@ -409,7 +410,9 @@ fn memory(setup: &Setup) -> Result<Drawn> {
         let (mut bytes, mut entries) = (Vec::new(), Vec::new());
         let mut sentences = Vec::new();
         for (at, (name, algorithm, alpha)) in (0_u32..).zip(tried) {
-            let trial = Trial { alpha, ..Trial::new(algorithm, flows, Entries::Even(256), 1) };
+            let trial = Trial::new(algorithm, flows, Entries::Even(256), 1);
+            let windows = if alpha == Share::Auto { Share::WINDOWS_OF_AUTO } else { trial.windows };
+            let trial = Trial { alpha, windows, ..trial };
             let Some(full) = network.smallest_full(&trial) else { continue };
             let per_flow =
                 f64::from(full.entries.mean()) * network.switches() as f64 / f64::from(flows);

@@ -72,12 +72,10 @@ impl Algorithm {
         matches!(self, Self::CfsFr | Self::GreedyFr | Self::ClaimFr | Self::Flowradar)
     }
 
-    /// The residual where none is asked for.
-    pub(super) fn usual_residual(self) -> Option<Kind> {
-        match self {
-            Self::ClaimFr => Some(Kind::Fermat),
-            _ => self.has_residual().then_some(Kind::Flowradar),
-        }
+    /// The residual, where this one is asked for; none where there is none.
+    pub fn residual(self, asked: Option<Kind>) -> Option<Kind> {
+        let usual = if self == Self::ClaimFr { Kind::Fermat } else { Kind::Flowradar };
+        self.has_residual().then_some(asked.unwrap_or(usual))
     }
 
     /// Bits of a residual's filter for each flow in it.

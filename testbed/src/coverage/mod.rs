@@ -97,6 +97,37 @@ impl Serialize for Entries {
     }
 }
 
+/// What the table has of a switch's entries, where the others are a residual's.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Share {
+    /// This share, above 0 and below 1; cells of the residual are entries.
+    Fixed(f64),
+    /// A share that moves from window to window as [`Alpha`](calumma_cfs_analysis::alpha::Alpha) says, the same at all
+    /// switches. It is one of bytes: as many as the table would have alone. The residual is
+    /// FermatSketch.
+    Auto,
+}
+
+impl Share {
+    /// Windows from which on it moves no more in steady load, all shares having been tried.
+    pub const WINDOWS_OF_AUTO: u32 = 60;
+}
+
+/// `0.9`, or `auto`.
+impl FromStr for Share {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        if text == "auto" {
+            return Ok(Self::Auto);
+        }
+        let expected = || format!("{text:?}: above 0 and below 1, or `auto`");
+        let share: f64 = text.parse().with_context(expected)?;
+        ensure!(share > 0.0 && share < 1.0, expected());
+        Ok(Self::Fixed(share))
+    }
+}
+
 /// What is tried.
 #[derive(Clone, Debug)]
 pub struct Trial {
@@ -109,8 +140,8 @@ pub struct Trial {
     pub columns: Option<u8>,
     /// How switches choose.
     pub algorithm: Algorithm,
-    /// Share of the entries that are the table's where there is a residual.
-    pub alpha: f64,
+    /// What of the entries is the table's where there is a residual.
+    pub alpha: Share,
     /// The residual, where another than the algorithm's own is wanted.
     pub residual: Option<Kind>,
     /// Whether residuals are given flows that a switch before has claimed.
@@ -142,7 +173,7 @@ impl Trial {
             entries,
             columns: None,
             algorithm,
-            alpha: 0.9,
+            alpha: Share::Fixed(0.9),
             residual: None,
             residual_claimed: false,
             sizes: Vec::new(),
@@ -210,8 +241,11 @@ pub struct Outcome {
     pub columns: Option<u8>,
     /// How switches chose.
     pub algorithm: Algorithm,
-    /// Share of the entries that were the table's; none where there was no residual.
+    /// Share of the entries, or where it moves of the bytes, that was the table's in the last
+    /// window; none where there was no residual.
     pub alpha: Option<f64>,
+    /// Whether that share moves from window to window.
+    pub alpha_moves: bool,
     /// What all was drawn from.
     pub seed: u64,
     /// Share of the flows that were counted.
@@ -231,7 +265,8 @@ pub struct Outcome {
     /// Share of the flows that would be seen to go round, by a switch that has them in its table,
     /// if they did so between two neighbouring switches of their ways.
     pub loops: f64,
-    /// Flows counted with another number of packets or bytes than they had.
+    /// Flows counted with another number of packets or bytes than they had, over all windows in
+    /// which counts were looked at.
     pub wrong: u64,
     /// Flows in all, as the switches' merged HyperLogLog sketches estimate them.
     pub flows_estimated: f64,
@@ -261,7 +296,7 @@ impl Network {
         let windows = trial.windows.max(1);
         let mut drawing = Drawing { rng, churn: trial.churn, going: Vec::new() };
         let mut counted = switches::Counted::default();
-        let (mut bytes, mut looped) = (0, 0);
+        let (mut bytes, mut looped, mut wrong) = (0, 0, 0);
         for window in 0..windows {
             ways.clear();
             let truth =
@@ -271,6 +306,7 @@ impl Network {
                 bytes = switches.bytes() / self.switches();
             }
             counted = switches.finish(&truth, &ways, places, is_last);
+            wrong += counted.wrong;
             looped = truth.iter().filter(|truth| truth.looped.is_some()).count();
         }
         let share = |flows: f64| flows / f64::from(trial.flows.max(1));
@@ -290,7 +326,8 @@ impl Network {
             entries: trial.entries,
             columns: trial.columns,
             algorithm: trial.algorithm,
-            alpha: has_residual.then_some(trial.alpha),
+            alpha: has_residual.then_some(switches.alpha()),
+            alpha_moves: has_residual && trial.alpha == Share::Auto,
             seed: trial.seed,
             coverage,
             optimum,
@@ -300,7 +337,7 @@ impl Network {
             decoded: share(decoded as f64),
             complete: has_residual.then_some(counted.complete),
             loops: loops_seen as f64 / looped.max(1) as f64,
-            wrong: counted.wrong,
+            wrong,
             flows_estimated: switches.estimate(),
             bytes_per_node: bytes,
         };

@@ -6,13 +6,14 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use calumma_baselines::CSamp;
+use calumma_cfs_analysis::alpha::{self, Alpha, Fared};
 use calumma_sketch::grade::{self, Chosen, Claims, HopRule};
 use calumma_sketch::residual::{ARRAYS, Counts, Fermat, FlowRadar, Residual, Shape, network};
 use calumma_sketch::table::{self, BITS_OF_A_FLOW, BoundedTable, Capacity, Rank, RowTable, Sink};
 use calumma_sketch::{FlowKey, HashFamily, Hashes, HyperLogLog};
 
 use super::algorithm::{At, Kind};
-use super::{Algorithm, Trial};
+use super::{Algorithm, Share, Trial};
 
 /// Hosts send all packets with this time to live.
 const TTL: u8 = 64;
@@ -140,6 +141,8 @@ struct Switch {
     buckets: usize,
     /// Flows that this window's residual was given.
     put_in: usize,
+    /// Entries of table and residual, and flows that are to pass in a window.
+    room: (u32, usize),
 }
 
 /// A packet, or some of one flow.
@@ -165,6 +168,8 @@ pub(super) struct Switches<'a> {
     kind: Option<Kind>,
     trial: &'a Trial,
     family: &'a HashFamily,
+    /// The table's share, where it moves.
+    alpha: Option<Alpha>,
     /// Who counts what, by the flows of the last window.
     ranges: CSamp,
     /// Numbers of the flows that all switches count.
@@ -184,6 +189,13 @@ pub(super) struct Counted {
     pub(super) wrong: u64,
     /// Residuals that came out complete.
     pub(super) complete: usize,
+    /// Flows that no table has for each bucket of the fullest residual, if all came out complete.
+    pub(super) load: Option<f64>,
+}
+
+/// Bits of the filter of a table that so many flows pass.
+fn filter_bits(flows: usize) -> usize {
+    (flows * BITS_OF_A_FLOW).max(256)
 }
 
 impl<'a> Switches<'a> {
@@ -197,30 +209,64 @@ impl<'a> Switches<'a> {
         let algorithm = trial.algorithm;
         let (table, beside) = match algorithm {
             Algorithm::Flowradar => (0.0, 1.0),
-            _ if algorithm.has_residual() => (trial.alpha, 1.0 - trial.alpha),
+            _ if algorithm.has_residual() => match trial.alpha {
+                Share::Fixed(alpha) => (alpha, 1.0 - alpha),
+                Share::Auto => (1.0, 1.0),
+            },
             _ => (1.0, 0.0),
         };
         let share = |share: f64, entries: u32| ((share * f64::from(entries)).round() as u32).max(1);
+        let moves = algorithm.has_residual() && trial.alpha == Share::Auto;
         let claims = if algorithm.claims() { Claims::ALL } else { Claims::NONE };
         let switch = |(&entries, &flows): (&u32, &usize)| Switch {
-            table: Table::new(
-                trial.columns,
-                share(table, entries),
-                (flows * BITS_OF_A_FLOW).max(256),
-            ),
+            table: Table::new(trial.columns, share(table, entries), filter_bits(flows)),
             distinct: HyperLogLog::new(HLL_BITS),
             claims,
             residual: None,
             buckets: (share(beside, entries) as usize).div_ceil(ARRAYS),
             put_in: flows,
+            room: (entries, flows),
         };
         let all = entries.iter().zip(flows).map(switch).collect();
-        let asked = || trial.residual.or(algorithm.usual_residual());
-        let kind = algorithm.has_residual().then(asked).flatten();
+        let kind = algorithm.residual(trial.residual);
         let (ranges, pinned) = (CSamp::default(), HashSet::new());
-        let mut switches = Self { all, kind, trial, family, ranges, pinned };
+        let alpha = moves.then(Alpha::default);
+        let mut switches = Self { all, kind, trial, family, alpha, ranges, pinned };
+        switches.share_out();
         switches.renew_residuals();
         switches
+    }
+
+    /// The table's share of this window.
+    pub(super) fn alpha(&self) -> f64 {
+        match (&self.alpha, self.trial.alpha) {
+            (Some(alpha), _) => alpha.share(),
+            (None, Share::Fixed(share)) => share,
+            (None, Share::Auto) => 1.0,
+        }
+    }
+
+    /// Empty tables and sizes of residuals, by a share that moves.
+    fn share_out(&mut self) {
+        let Some(alpha) = &self.alpha else { return };
+        for Switch { table, buckets, room: (entries, flows), .. } in &mut self.all {
+            let (of_table, of_residual) = alpha::shared(*entries, alpha.share());
+            *table = Table::new(self.trial.columns, of_table, filter_bits(*flows));
+            *buckets = of_residual / ARRAYS;
+        }
+    }
+
+    /// Takes how residuals fared, and moves the share for the window to come.
+    fn move_share(&mut self, counted: &Counted) {
+        let flows = self.estimate();
+        let Some(alpha) = &mut self.alpha else { return };
+        let before = alpha.share();
+        let both = counted.tables.iter().zip(&counted.decoded);
+        let there = both.filter(|&(&entries, &decoded)| entries > 0 || decoded).count() as f64;
+        alpha.learn(Fared { load: counted.load, flows, counted: there });
+        if alpha.share() != before {
+            self.share_out();
+        }
     }
 
     /// Empty residuals, with filters for the flows that were put into the last ones.
@@ -299,7 +345,7 @@ impl<'a> Switches<'a> {
     ) -> Counted {
         self.finish_tables();
         let mut counted = Counted::default();
-        if is_last || self.trial.pins > 0 {
+        if is_last || self.trial.pins > 0 || self.alpha.is_some() {
             counted.tables = vec![0; truth.len()];
             counted.decoded = vec![false; truth.len()];
             counted.loops = vec![false; truth.len()];
@@ -322,13 +368,14 @@ impl<'a> Switches<'a> {
             let room: Vec<u64> = self.all.iter().map(room).collect();
             self.ranges = CSamp::new(ways, &room);
         }
-        for Switch { table, distinct, claims, .. } in &mut self.all {
+        for Switch { table, claims, .. } in &mut self.all {
             if self.trial.algorithm.claims() {
                 *claims = claims.next(table.worst());
             }
             table.clear();
-            distinct.clear();
         }
+        self.move_share(&counted);
+        self.all.iter_mut().for_each(|switch| switch.distinct.clear());
         self.renew_residuals();
         counted
     }
@@ -393,16 +440,23 @@ impl<'a> Switches<'a> {
                 network::decode(self.family, residuals.map(of).collect(), &known, places)
             }
         };
-        for node in decoded.into_iter().flatten().filter(|node| node.is_complete) {
+        let residuals = decoded.iter().flatten().count();
+        let mut fullest: f64 = 0.0;
+        for (node, switch) in decoded.into_iter().zip(&self.all) {
+            let Some(node) = node.filter(|node| node.is_complete) else { continue };
             counted.complete += 1;
+            let mut only_here = 0;
             for (key, counts) in node.flows {
                 let flow = key.src_word() as usize;
+                only_here += usize::from(counted.tables.get(flow).is_some_and(|&of| of == 0));
                 match truth.get(flow) {
                     Some(truth) if truth.counts == counts => counted.decoded[flow] = true,
                     _ => counted.wrong += 1,
                 }
             }
+            fullest = fullest.max(only_here as f64 / (ARRAYS * switch.buckets) as f64);
         }
+        counted.load = (counted.complete == residuals).then_some(fullest);
     }
 
     /// Flows of a window, by the merged HyperLogLog sketches.

@@ -209,3 +209,33 @@ fn routers_before_the_first_switch_cost_folding_flows_and_claims_few() {
     assert!(fold[0] > fold[1] + 0.02, "{fold:?}");
     assert!(claim[1] > fold[1] + 0.05 && claim[1] > 0.97, "{fold:?}, {claim:?}");
 }
+
+/// What a trial by a share of the table needs at least, in bytes a switch, to count all flows.
+fn bytes_for_all(network: &Network, alpha: Share) -> usize {
+    let trial = Trial::new(Algorithm::ClaimFr, 6_000, Entries::Even(256), 1);
+    let moves = alpha == Share::Auto;
+    let windows = if moves { Share::WINDOWS_OF_AUTO } else { trial.windows };
+    let full = network.smallest_full(&Trial { alpha, windows, ..trial }).unwrap();
+    assert_eq!((full.wrong, full.alpha_moves), (0, moves), "{full:?}");
+    full.bytes_per_node
+}
+
+#[test]
+fn a_share_that_moves_needs_hardly_more_bytes_than_the_best_that_stays() {
+    let network = Network::load("leaf-spine:4x2").unwrap();
+    let fixed = [0.6, 0.7, 0.8, 0.9, 0.95].map(Share::Fixed);
+    let best = fixed.map(|alpha| bytes_for_all(&network, alpha)).into_iter().min().unwrap();
+    let moving = bytes_for_all(&network, Share::Auto);
+    assert!(moving as f64 <= best as f64 * 1.05, "{moving}, and {best} at best");
+}
+
+#[test]
+fn a_share_that_moves_gives_the_table_what_the_residual_can_spare() {
+    let network = Network::load("leaf-spine:4x2").unwrap();
+    for flows in [6_000, 10_000] {
+        let trial = Trial::new(Algorithm::ClaimFr, flows, Entries::Even(2_000), 1);
+        let windows = Share::WINDOWS_OF_AUTO;
+        let outcome = checked(network.play(&Trial { alpha: Share::Auto, windows, ..trial }));
+        assert_eq!((outcome.coverage, outcome.alpha), (1.0, Some(0.97)), "{outcome:?}");
+    }
+}

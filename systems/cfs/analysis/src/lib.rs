@@ -7,6 +7,7 @@
 //! | module | |
 //! |---|---|
 //! | `parameters` | the section `[cfs]` |
+//! | [`alpha`] | how table and residual share a switch's bytes, from window to window |
 //! | `analysis` | what nodes are sent, how what they deliver is checked, the report |
 //! | `pinning` | flows that all switches count, whatever their hashes |
 //! | `residual` | flows that no table has an entry of, decoded |
@@ -17,6 +18,8 @@
 //! | `losses`, `loops`, `heavy`, `spread`, `sizes` | what the counts show |
 //! | `report` | the report's types |
 //! | `tables`, `metrics`, `alert` | what else is read off it |
+
+pub mod alpha;
 
 mod alert;
 mod analysis;

@@ -2,11 +2,11 @@
 
 use calumma_analysis::Deployment;
 use calumma_cfs::frames::{Graded, Hop, Pins, Setup};
-use calumma_sketch::FlowKey;
 use calumma_sketch::grade::HopRule;
-use calumma_sketch::residual::{ARRAYS, Fermat};
+use calumma_sketch::residual::ARRAYS;
 use serde::Deserialize;
 
+use crate::alpha::{BUCKET_BYTES, ENTRY_BYTES};
 use crate::pinning::Automatic;
 
 /// How hops are numbered.
@@ -147,10 +147,6 @@ const PINS: u32 = 1024;
 /// Bits of the filter for each entry where nothing else is said: enough to keep five times as many
 /// flows out as there are entries.
 const FILTER_BITS_OF_AN_ENTRY: u32 = 64;
-
-/// Bytes of an entry and of all that finds it, and of a bucket of a residual, with IPv4 keys.
-const ENTRY_BYTES: f64 = 60.0;
-const BUCKET_BYTES: f64 = Fermat::<FlowKey>::BUCKET_BYTES as f64;
 
 /// Buckets an array of the residual, so large that the table has its share of both.
 fn residual_of(section: &Section, filter_bits: u32) -> Result<Option<u32>, (&'static str, String)> {

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail, ensure};
-use calumma_testbed::coverage::{Algorithm, Entries, Kind, Network, Outcome, Trial};
+use anyhow::{Context, Result, bail};
+use calumma_testbed::coverage::{Algorithm, Entries, Kind, Network, Outcome, Share, Trial};
 use calumma_testbed::workload::Sizes;
 use clap::Args;
 
@@ -29,9 +29,10 @@ pub(crate) struct Coverage {
     /// How switches choose
     #[arg(long, value_delimiter = ',', default_value = "fold,greedy,even,claim,random,same")]
     algorithm: Vec<Algorithm>,
-    /// Share of the entries that are the table's where there is a residual; cells are the others
-    #[arg(long, default_value_t = 0.9)]
-    alpha: f64,
+    /// Share of the entries that are the table's where there is a residual; cells are the others.
+    /// `auto`: a share of bytes, moved from window to window by how residuals decoded
+    #[arg(long, default_value = "0.9")]
+    alpha: Share,
     /// The residual, where it is to be another than the algorithm's own
     #[arg(long)]
     residual: Option<Kind>,
@@ -45,9 +46,9 @@ pub(crate) struct Coverage {
     /// Look for the smallest entries of which all flows are counted, to a hundredth
     #[arg(long)]
     full: bool,
-    /// Windows played, the last of which counts
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
-    windows: u32,
+    /// Windows played, the last of which counts: 8, and 60 where alpha is `auto`
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    windows: Option<u32>,
     /// Share of a window's flows that are new, from 0 to 1
     #[arg(long, default_value_t = 1.0)]
     churn: f64,
@@ -67,11 +68,14 @@ pub(crate) struct Coverage {
 
 impl Coverage {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        ensure!(
-            (0.0..1.0).contains(&self.alpha) && self.alpha > 0.0,
-            "alpha = {}: above 0 and below 1",
-            self.alpha
-        );
+        let of_other = |algorithm: &&Algorithm| {
+            algorithm.has_residual() && algorithm.residual(self.residual) != Some(Kind::Fermat)
+        };
+        if self.alpha == Share::Auto
+            && let Some(algorithm) = self.algorithm.iter().find(of_other)
+        {
+            bail!("{algorithm:?} with --alpha auto: say --residual fermat, whose bytes are shared");
+        }
         let claims = self.algorithm.iter().find(|algorithm| algorithm.claims());
         if let (Some(algorithm), Some(_)) = (claims, self.columns) {
             bail!(
@@ -112,7 +116,10 @@ impl Coverage {
             residual: self.residual,
             residual_claimed: self.residual_claimed,
             sizes: self.sizes.map(packets).unwrap_or_default(),
-            windows: self.windows,
+            windows: self.windows.unwrap_or(match self.alpha {
+                Share::Auto => Share::WINDOWS_OF_AUTO,
+                Share::Fixed(_) => 8,
+            }),
             churn: self.churn,
             reseed: !self.no_reseed,
             routers_before: self.routers_before,
