@@ -12,10 +12,10 @@ use calumma_cfs::frames;
 use calumma_cfs::frames::{
     Entry, GUARD_SINCE, NOTICE_SINCE, Setup, Suspects, WORDS_SINCE, Window, salt,
 };
-use calumma_sketch::{FlowKey, HashFamily, Hashes, Key, KeyKind};
+use calumma_sketch::{HashFamily, KeyKind};
 use calumma_wire::{Side, SideKind};
 
-use crate::coverage::{self, Coverage, Local, Total};
+use crate::coverage::{self, Coverage, Homes, Local, Total};
 use crate::ends::Hosts;
 use crate::flows::Judged;
 use crate::heavy::{self, Counts};
@@ -26,7 +26,7 @@ use crate::report::{
     Exact, Found, Guarded, KeptIn, Listed, LoopsNoticed, NodeReport, Residue, SizeBin, Spread,
 };
 use crate::residual::Decoded;
-use crate::view::{Delivered, NodeView, PINNED, Seen, View};
+use crate::view::{Delivered, NodeView, PINNED, Seen, View, hashes};
 use crate::{loops, residual, sizes, spread};
 
 /// Names of the classes of ranks.
@@ -147,10 +147,14 @@ impl Analysis for Cooperating {
 
     fn analyse(&mut self, collected: Collected<Delivered>) -> SystemReport<Found> {
         let Parameters { setup, paths, flows_listed, thresholds, .. } = self.parameters;
-        let decoded = residual::decode(&self.hash_keys.at(collected.head.epoch).family, &collected);
-        let view = View::new(&setup, paths, &collected, &decoded);
+        let keyed = self.hash_keys.at(collected.head.epoch);
+        let decoded = residual::decode(&keyed.family, &collected);
         let window = self.window_of(collected.head.epoch);
-        let ends = self.hosts.ends(&view, window);
+        let mut view = View::new(&setup, paths, &collected, &decoded);
+        let homes = coverage::homes(&view);
+        let several = self.hosts.learn(&view, &homes, window);
+        view.doubt(several, keyed.family.clone());
+        let ends = self.hosts.ends(&view);
         let mut flows = Vec::new();
         let (mut losses, mut loops, mut path_changes) = (Losses::default(), Vec::new(), Vec::new());
         let mut entries = Vec::new();
@@ -179,11 +183,12 @@ impl Analysis for Cooperating {
         // others have flows by where they went: no sample of all.
         let threshold = thresholds.superspreader;
         let estimated = if only_decoded == 0 || view.has_all_flows() {
-            Estimated::of(&view, &flows, total, threshold)
+            Estimated::of(&view, &homes, &flows, total, threshold)
         } else {
-            let tables = View::new(&setup, paths, &collected, &[]);
+            let mut tables = View::new(&setup, paths, &collected, &[]);
+            tables.doubt_as(&view);
             let judged = tables.flows().map(|(key, seen)| Judged::of(&tables, key, seen));
-            Estimated::of(&tables, &judged.collect::<Vec<_>>(), total, threshold)
+            Estimated::of(&tables, &homes, &judged.collect::<Vec<_>>(), total, threshold)
         };
         let Estimated { superspreaders, flooded, size_distribution, entropy } = estimated;
         let counts = Counts::of(window, &view, &flows);
@@ -238,11 +243,17 @@ struct Estimated {
 }
 
 impl Estimated {
-    fn of(view: &View<'_>, flows: &[Judged<'_>], total: Option<Total>, threshold: u64) -> Self {
+    fn of(
+        view: &View<'_>,
+        homes: &Homes,
+        flows: &[Judged<'_>],
+        total: Option<Total>,
+        threshold: u64,
+    ) -> Self {
         let (pinned, chosen): (Vec<_>, Vec<_>) = flows.iter().partition(|it| it.pinned);
         let number = pinned.len() as u64;
         let share = coverage::of_all(chosen.len() as u64, total.map(|all| all.without(number)));
-        let local = share.map(|everywhere| Local::new(view, everywhere));
+        let local = share.map(|everywhere| Local::new(view, homes, everywhere));
         let (superspreaders, flooded) = spread::find(flows, local.as_ref(), threshold);
         let sizes = |of: &[&Judged<'_>], share: Coverage| {
             let exact: Vec<u64> = of.iter().filter(|it| it.exact).map(|it| it.packets()).collect();
@@ -357,7 +368,7 @@ fn check_grades(
         let grade = if rank.class() == PINNED {
             0
         } else {
-            let hashes = hashes(family, words, entry)
+            let hashes = hashes(family, words, key)
                 .ok_or_else(|| format!("entry {at}, {key}, is no flow of its kind of keys"))?;
             setup.grade_of(family, &hashes, (seed, salt), *ttl)
         };
@@ -369,15 +380,4 @@ fn check_grades(
         }
     }
     Ok(())
-}
-
-fn hashes(family: &HashFamily, keys: KeyKind, entry: &Entry) -> Option<Hashes> {
-    let key = &entry.key;
-    Some(match keys {
-        KeyKind::Dual => family.hash(key),
-        KeyKind::Ipv4 => {
-            let ((src, dst), (sport, dport)) = (key.addresses(), key.ports());
-            family.hash(&FlowKey::new(src, dst, sport, dport, key.protocol())?)
-        }
-    })
 }

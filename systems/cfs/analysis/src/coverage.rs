@@ -87,17 +87,16 @@ pub(crate) fn of_all(monitored: u64, total: Option<Total>) -> Option<Coverage> {
 /// Shares of the flows of each edge that were not pinned. Tables are not equally full everywhere:
 /// what share of a host's flows is monitored depends on where it is.
 #[derive(Debug)]
-pub(crate) struct Local {
+pub(crate) struct Local<'a> {
     /// By node; `None` where it is no edge.
     edges: Vec<Option<Coverage>>,
-    homes: HashMap<[u8; 16], Option<usize>>,
+    homes: &'a Homes,
     everywhere: Coverage,
 }
 
-impl Local {
+impl<'a> Local<'a> {
     /// `everywhere` is for hosts of which nobody knows the edge.
-    pub(crate) fn new(view: &View<'_>, everywhere: Coverage) -> Self {
-        let homes = homes(view);
+    pub(crate) fn new(view: &View<'_>, homes: &'a Homes, everywhere: Coverage) -> Self {
         // Flows that were not pinned, and those that were.
         let mut monitored = vec![[0_u64; 2]; view.nodes.len()];
         for (_, seen) in view.flows() {
@@ -132,7 +131,10 @@ impl Local {
 
 /// The edges where hosts are, as far as packets of theirs entered or left; `None` where those were
 /// several.
-pub(crate) fn homes(view: &View<'_>) -> HashMap<[u8; 16], Option<usize>> {
+pub(crate) type Homes = HashMap<[u8; 16], Option<usize>>;
+
+/// Those of a window.
+pub(crate) fn homes(view: &View<'_>) -> Homes {
     let mut homes = HashMap::new();
     let mut is_at = |address: &[u8; 16], node: usize| match homes.entry(*address) {
         Slot::Vacant(slot) => {

@@ -1,4 +1,5 @@
-//! Flows that left nowhere, and where they were to leave.
+//! Where hosts are: flows that left nowhere and where they were to leave, and hosts behind several
+//! edges.
 //!
 //! Where every edge has a count of each flow that it saw, a flow that entered at one and has no
 //! count at any other lost all packets on its way. That it was to leave at all is known where its
@@ -13,7 +14,7 @@ use std::collections::{HashMap, HashSet};
 use calumma_cfs::frames::Entry;
 use calumma_wire::Role;
 
-use crate::coverage::{dst, homes};
+use crate::coverage::{Homes, dst};
 use crate::report::KeptIn;
 use crate::view::{Seen, View};
 
@@ -36,7 +37,10 @@ pub(crate) struct Hosts(HashMap<[u8; 16], Host>);
 struct Host {
     /// The only edge that it is behind, by its position among all nodes.
     edge: Option<usize>,
+    /// The last window in which it was behind it.
     window: u64,
+    /// The last window in which it was behind another one than before, or behind several.
+    moved: Option<u64>,
 }
 
 /// What all edges of a window together say.
@@ -48,20 +52,36 @@ pub(crate) struct Ends<'h> {
 }
 
 impl Hosts {
-    /// Takes in who sent and received in a window.
-    pub(crate) fn ends(&mut self, view: &View<'_>, window: u64) -> Ends<'_> {
-        let translated = translated(view);
-        if translated.is_some() {
-            self.0.retain(|_, host| (host.window..=host.window + KEPT).contains(&window));
-            for (address, node) in homes(view) {
-                let edge = node.map(|node| view.nodes[node].place);
-                let is_known = self.0.contains_key(&address);
-                if is_known || self.0.len() < MOST {
-                    self.0.insert(address, Host { edge, window });
-                }
+    /// Takes in who sent and received in a window. Gives the hosts of that window which were behind
+    /// several edges in one of the last ones.
+    pub(crate) fn learn(
+        &mut self,
+        view: &View<'_>,
+        homes: &Homes,
+        window: u64,
+    ) -> HashSet<[u8; 16]> {
+        let is_recent = |of: u64| (of..=of + KEPT).contains(&window);
+        self.0.retain(|_, host| is_recent(host.window));
+        let mut several = HashSet::new();
+        for (address, node) in homes {
+            let edge = node.map(|node| view.nodes[node].place);
+            let known = self.0.get(address);
+            let has_moved = edge.is_none() || known.is_some_and(|host| host.edge != edge);
+            let before = known.and_then(|host| host.moved).filter(|of| is_recent(*of));
+            let moved = if has_moved { Some(window) } else { before };
+            if moved.is_some() {
+                several.insert(*address);
+            }
+            if known.is_some() || self.0.len() < MOST {
+                self.0.insert(*address, Host { edge, window, moved });
             }
         }
-        Ends { hosts: self, translated }
+        several
+    }
+
+    /// What all edges of a window together say.
+    pub(crate) fn ends(&self, view: &View<'_>) -> Ends<'_> {
+        Ends { hosts: self, translated: translated(view) }
     }
 }
 

@@ -109,7 +109,7 @@ pub(crate) fn is_all_of_the_flow(view: &View<'_>, seen: &[Seen<'_>], at: &Seen<'
     let is_alone = |side: u8| entry.sides == side && on(seen, side).count() == 1;
     let comes_by_once = match entry.sides {
         // Packets that come back come from the fabric.
-        Entry::ENTERED | Entry::LEFT => is_alone(entry.sides),
+        Entry::ENTERED | Entry::LEFT => is_alone(entry.sides) && !view.may_come_elsewhere(seen, at),
         // Here only the time to live tells packets that come back, and residuals have none.
         Entry::PASSED => {
             let same =

@@ -46,8 +46,16 @@ impl Losses {
         if !counts.windows(2).all(|pair| falls(pair) && is_way(pair)) {
             return;
         }
+        let lost = |pair: &[Seen<'_>]| pair[0].entry.packets - pair[1].entry.packets;
+        let is_end = |at: &&Seen<'_>| at.entry.sides != Entry::PASSED;
+        // What seems to be lost may have come by another edge, which has no count of it.
+        if counts.windows(2).any(|pair| lost(pair) > 0)
+            && counts.iter().filter(is_end).any(|at| view.seems_elsewhere(seen, at))
+        {
+            return;
+        }
         for pair in counts.windows(2) {
-            let lost = pair[0].entry.packets - pair[1].entry.packets;
+            let lost = lost(pair);
             if lost > 0 {
                 let place = place(view.node(&pair[0]), view.node(&pair[1]));
                 self.losses.push(Loss { flow: Flow::from(key), place, lost });

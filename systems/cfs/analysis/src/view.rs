@@ -2,9 +2,13 @@
 
 use calumma_analysis::{Collected, Delivery};
 use calumma_cfs::frames::{Entry, Setup, Totals, Window};
-use calumma_sketch::{KeyKind, WideKey};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use calumma_sketch::{FlowKey, HashFamily, Hashes, Key, KeyKind, WideKey};
 use calumma_wire::{Role, SideKind};
 
+use crate::coverage::{dst, src};
 use crate::parameters::Paths;
 use crate::report::KeptIn;
 use crate::residual::Decoded;
@@ -59,6 +63,17 @@ impl NodeView<'_> {
     }
 }
 
+/// A flow's hashes at a node with such keys.
+pub(crate) fn hashes(family: &HashFamily, keys: KeyKind, key: &WideKey) -> Option<Hashes> {
+    Some(match keys {
+        KeyKind::Dual => family.hash(key),
+        KeyKind::Ipv4 => {
+            let ((src, dst), (sport, dport)) = (key.addresses(), key.ports());
+            family.hash(&FlowKey::new(src, dst, sport, dport, key.protocol())?)
+        }
+    })
+}
+
 /// A flow's count at a node, by the node's position in [`View::nodes`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen<'a> {
@@ -100,6 +115,18 @@ pub(crate) struct View<'a> {
     /// Whether a flow that passed a transit node had all its packets pass there.
     pub(crate) has_single_paths: bool,
     seen: Vec<Seen<'a>>,
+    /// Whether an edge delivered no window.
+    misses_edges: bool,
+    doubts: Doubts,
+}
+
+/// Where flows may be counted at an edge, and packets of theirs have come by another one.
+#[derive(Clone, Debug, Default)]
+struct Doubts {
+    /// Hosts behind several edges, by their addresses.
+    several: HashSet<[u8; 16]>,
+    /// Which finds flows in filters.
+    family: Option<Arc<HashFamily>>,
 }
 
 impl<'a> View<'a> {
@@ -118,6 +145,8 @@ impl<'a> View<'a> {
             has_all_edges: true,
             has_single_paths: paths == Paths::Single,
             seen: Vec::new(),
+            misses_edges: false,
+            doubts: Doubts::default(),
         };
         for (at, delivery) in collected.nodes.iter().enumerate() {
             let (name, role) = (&*delivery.node.name, delivery.node.role);
@@ -132,6 +161,7 @@ impl<'a> View<'a> {
             let kept = kept(delivery);
             let window = kept.map(|(window, _)| window);
             view.has_all_edges &= role != Role::Edge || is_sound && late == 0;
+            view.misses_edges |= role == Role::Edge && window.is_none();
             // Nobody knows whether the routes of one that is missing have changed.
             view.has_single_paths &=
                 delivery.is_whole() && window.is_some_and(|window| !window.routes_changed);
@@ -175,6 +205,58 @@ impl<'a> View<'a> {
     pub(crate) fn has_all_flows(&self) -> bool {
         let mut edges = self.nodes.iter().filter(|node| node.role == Role::Edge);
         self.has_all_edges && edges.all(NodeView::has_all)
+    }
+
+    /// Hosts behind several edges, and the functions that find flows in nodes' filters.
+    pub(crate) fn doubt(&mut self, several: HashSet<[u8; 16]>, family: Arc<HashFamily>) {
+        self.doubts = Doubts { several, family: Some(family) };
+    }
+
+    /// Doubts what the other view of the window doubts.
+    pub(crate) fn doubt_as(&mut self, other: &View<'_>) {
+        self.doubts = other.doubts.clone();
+    }
+
+    /// Whether packets of a flow that entered or left at one edge may have done so at another,
+    /// since its host was behind several edges lately.
+    pub(crate) fn may_come_elsewhere(&self, seen: &[Seen<'_>], at: &Seen<'_>) -> bool {
+        let key = &at.entry.key;
+        let host = if at.entry.sides == Entry::LEFT { dst(key) } else { src(key) };
+        self.doubts.several.contains(host)
+            && (self.misses_edges
+                || self
+                    .other_edges(seen, at)
+                    .any(|edge| self.filters_have(edge, key) != Some(false)))
+    }
+
+    /// Whether another edge's filter says that a flow may be among those which it has not counted.
+    pub(crate) fn seems_elsewhere(&self, seen: &[Seen<'_>], at: &Seen<'_>) -> bool {
+        let key = &at.entry.key;
+        self.other_edges(seen, at).any(|edge| self.filters_have(edge, key) == Some(true))
+    }
+
+    /// Edges that may have seen packets of a flow without a count that says so.
+    fn other_edges<'s>(
+        &'s self,
+        seen: &'s [Seen<'_>],
+        at: &'s Seen<'_>,
+    ) -> impl Iterator<Item = &'s NodeView<'a>> {
+        let nodes = self.nodes.iter().enumerate().filter(|(node, of)| {
+            let has_counted = || seen.iter().any(|of| of.node == *node && self.is_exact(of));
+            of.role == Role::Edge && *node != at.node && !of.has_all() && !has_counted()
+        });
+        nodes.map(|(_, of)| of)
+    }
+
+    /// What a node's filters say of a flow: whether it may be among those that its tables refused
+    /// or evicted. `None` where it has none, or packets that nobody knows.
+    fn filters_have(&self, node: &NodeView<'_>, key: &WideKey) -> Option<bool> {
+        let uncounted = node.window.uncounted.as_ref();
+        let refused = &uncounted.filter(|_| node.is_sound && node.unrecorded == 0)?.refused;
+        let family = self.doubts.family.as_ref()?;
+        let hashes = hashes(family, node.window.keys, key);
+        // A flow that is none of the node's kind was counted as packets only.
+        Some(hashes.is_none_or(|hashes| refused.iter().any(|of| of.contains(&hashes))))
     }
 
     /// The node of a count.

@@ -1,0 +1,131 @@
+//! Hosts behind several edges: packets of a flow that an edge has not counted may have come by it,
+//! so what another edge lacks need not be lost.
+
+mod world;
+
+use calumma_analysis::{Flow, SystemReport};
+use calumma_cfs::frames::{Entry, Residual, Setup, Uncounted};
+use calumma_cfs_analysis::Found;
+use calumma_sketch::residual::{Counts, Residual as _};
+use calumma_sketch::table::{BoundedTable, Capacity};
+use calumma_sketch::{FlowKey, Key};
+use serde_json::json;
+
+use world::Network;
+
+const HOST: u32 = 0x0A01_0001;
+
+/// A flow to the host from one behind `e1`.
+fn to_host(flow: u32) -> FlowKey {
+    FlowKey::from_words(0x0A00_0002, HOST, flow << 16 | 53, 17)
+}
+
+fn three_edges(section: serde_json::Value) -> Network {
+    Network::of(&["e1", "e2", "e3"], section)
+}
+
+impl Network {
+    /// Lets so many packets of a flow enter at `e1`, and others leave at `e2`.
+    fn leave_at_e2(&mut self, flow: u32, entered: u64, left: u64) {
+        self.count_of(0, &to_host(flow), entered, (Entry::ENTERED, 64));
+        self.count_of(1, &to_host(flow), left, (Entry::LEFT, 63));
+    }
+}
+
+fn lost(report: &SystemReport<Found>, flow: u32) -> u64 {
+    let losses = report.findings.losses.iter().filter(|of| of.flow == Flow::from(&to_host(flow)));
+    losses.map(|loss| loss.lost).sum()
+}
+
+fn exact_at(report: &SystemReport<Found>, key: &FlowKey) -> bool {
+    let flow = Flow::from(key);
+    report.findings.flows.iter().any(|count| count.flow == flow && count.exact)
+}
+
+#[test]
+fn what_may_have_left_at_another_edge_is_not_lost() {
+    let mut network = three_edges(json!({}));
+    network.leave_at_e2(1, 100, 60);
+    network.refuse_of(2, &to_host(1), 40);
+    network.count_of(2, &to_host(2), 5, (Entry::LEFT, 63));
+    let report = network.report();
+    assert_eq!(lost(&report, 1), 0, "40 left at e3, which has no count of them");
+    assert!(exact_at(&report, &to_host(1)), "all of it entered at e1");
+    assert!(exact_at(&report, &to_host(2)), "e2 has a count of all that left there");
+
+    // Where the other edge has a count of all that it saw, what it has not seen is lost.
+    network.begin();
+    network.leave_at_e2(1, 100, 60);
+    network.count_of(2, &to_host(2), 5, (Entry::LEFT, 63));
+    assert_eq!(lost(&network.report(), 1), 40);
+}
+
+#[test]
+fn a_host_that_has_moved_is_behind_both_edges_for_64_windows() {
+    let mut network = three_edges(json!({}));
+    network.leave_at_e2(1, 100, 100);
+    network.report();
+    network.begin();
+    network.count_of(2, &to_host(1), 100, (Entry::LEFT, 63));
+    network.report();
+    for window in 1..=66 {
+        network.begin();
+        network.count_of(0, &to_host(1), 100, (Entry::ENTERED, 64));
+        network.count_of(2, &to_host(1), 90, (Entry::LEFT, 63));
+        let other = FlowKey::from_words(1, 2, 3, 17);
+        network.refuse_of(1, &other, 10);
+        let named = if window <= 64 { 0 } else { 10 };
+        assert_eq!(lost(&network.report(), 1), named, "{window} windows after it moved");
+    }
+}
+
+#[test]
+fn a_flow_that_may_have_entered_elsewhere_has_no_exact_count() {
+    let mut network = three_edges(json!({}));
+    let from_host = |flow: u32| FlowKey::from_words(HOST, 0x0A00_0002, flow << 16 | 53, 17);
+    network.count_of(1, &from_host(1), 50, (Entry::ENTERED, 64));
+    network.count_of(2, &from_host(2), 50, (Entry::ENTERED, 64));
+    assert!(exact_at(&network.report(), &from_host(1)), "each edge counted all that it saw");
+    network.refuse_of(2, &from_host(1), 7);
+    let report = network.report();
+    assert!(!exact_at(&report, &from_host(1)));
+    assert!(exact_at(&report, &from_host(2)), "e2 refused nothing");
+}
+
+/// An edge that sends its residual also sends which flows are in it.
+#[test]
+fn filters_tell_flows_that_left_elsewhere_from_flows_that_did_not() {
+    let section = json!({ "residual": "fermat", "alpha": 0.99 });
+    let named = |is_known_behind_both: bool, of_e3: u32| {
+        let mut network = three_edges(section.clone());
+        let setup = Setup::decode(&network.analysis.setup(&network.nodes[2], 1).setup).unwrap();
+        let capacity = Capacity { entries: 256, filter_bits: setup.filter_bits as usize };
+        let buckets = setup.residual.unwrap();
+        network.leave_at_e2(1, 100, 60);
+        if is_known_behind_both {
+            network.count_of(2, &to_host(2), 5, (Entry::LEFT, 63));
+        }
+        // More flows than can be told apart.
+        let no_flow = BoundedTable::<FlowKey, u64>::new(capacity).refused();
+        let (mut flows, mut refused) = (Residual::new(buckets, true), no_flow.clone());
+        for flow in of_e3..of_e3 + 8 * buckets {
+            let hashes = network.keys.newest().family.hash(&to_host(flow));
+            let counts = Counts { packets: 1, bytes: 100 };
+            flows.part(Entry::LEFT, 1).insert(&to_host(flow), &hashes, counts);
+            refused.insert(&hashes);
+            network.refuse_of(2, &to_host(flow), 1);
+        }
+        let uncounted =
+            |flows, of| Some(Uncounted { flows: FlowKey::any(flows), refused: vec![of] });
+        for at in 0..2 {
+            let empty = Residual::new(buckets, true);
+            network.windows[at].uncounted = uncounted(empty, no_flow.clone());
+        }
+        network.windows[2].uncounted = uncounted(flows, refused);
+        lost(&network.report(), 1)
+    };
+    for is_known_behind_both in [false, true] {
+        assert_eq!(named(is_known_behind_both, 1), 0, "the flow is among those of e3");
+        assert_eq!(named(is_known_behind_both, 3), 40, "e3 has not seen the flow");
+    }
+}
