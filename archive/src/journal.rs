@@ -102,7 +102,8 @@ impl<D: Disk> Journal<D> {
         aside: impl Fn(u64, &[u8], bool),
     ) -> anyhow::Result<()> {
         if self.disk.bytes(&self.path).with_context(|| self.path.display().to_string())? == 0 {
-            return Ok(());
+            // An earlier attempt may have given it this name, and not had the disk take that.
+            return self.sync_name();
         }
         let new = self.path.with_added_extension("new");
         let place = || new.display().to_string();
@@ -124,6 +125,11 @@ impl<D: Disk> Journal<D> {
         file.sync().with_context(place)?;
         self.disk.rename(&new, &self.path).with_context(place)?;
         self.file = file;
+        self.sync_name()
+    }
+
+    /// Has the disk take the journal's name.
+    fn sync_name(&self) -> anyhow::Result<()> {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         self.disk.sync_folder(folder).with_context(|| folder.display().to_string())
     }

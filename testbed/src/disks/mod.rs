@@ -140,6 +140,8 @@ struct Run {
     /// The highest epoch that was ever reported.
     reported: Option<u64>,
     deaths: u64,
+    /// How likely the controller is killed before an epoch.
+    kills: f64,
 }
 
 /// An archive by the run's clock.
@@ -209,6 +211,7 @@ impl Run {
             complete: BTreeMap::new(),
             reported: None,
             deaths: 0,
+            kills: 0.03,
             rng,
         }
     }
@@ -221,6 +224,7 @@ impl Run {
         }
         // Nothing goes wrong any more.
         self.disk.heal();
+        self.kills = 0.0;
         for after in 0.. {
             let before = self.next;
             self.step()?;
@@ -244,7 +248,7 @@ impl Run {
             return self.start();
         };
         // The controller is killed, and the machine goes on.
-        if self.rng.random_bool(0.03) {
+        if self.rng.random_bool(self.kills) {
             return Ok(());
         }
         let first = self.reported.map_or(0, |last| last + 1);

@@ -13,3 +13,11 @@ fn no_acknowledged_epoch_is_lost_or_there_twice_whatever_disks_do() {
     // Much went wrong, and much was acknowledged all the same.
     assert!(sum.deaths > runs && sum.failures > runs && sum.acknowledged > 10 * runs, "{sum}");
 }
+
+#[test]
+fn a_new_journal_whose_name_the_disk_refused_is_not_lost_with_the_power() {
+    for seed in [15_324, 379_045, 426_339, 904_557] {
+        let sum = disks::play_one(seed);
+        assert!(sum.deaths > 0 && sum.failures > 0 && sum.wrong.is_empty(), "{sum}");
+    }
+}
