@@ -411,8 +411,7 @@ fn memory(setup: &Setup) -> Result<Drawn> {
         let mut sentences = Vec::new();
         for (at, (name, algorithm, alpha)) in (0_u32..).zip(tried) {
             let trial = Trial::new(algorithm, flows, Entries::Even(256), 1);
-            let windows = if alpha == Share::Auto { Share::WINDOWS_OF_AUTO } else { trial.windows };
-            let trial = Trial { alpha, windows, ..trial };
+            let trial = Trial { alpha, windows: alpha.windows(trial.windows), ..trial };
             let Some(full) = network.smallest_full(&trial) else { continue };
             let per_flow =
                 f64::from(full.entries.mean()) * network.switches() as f64 / f64::from(flows);

@@ -102,15 +102,21 @@ impl Serialize for Entries {
 pub enum Share {
     /// This share, above 0 and below 1; cells of the residual are entries.
     Fixed(f64),
-    /// A share that moves from window to window as [`Alpha`](calumma_cfs_analysis::alpha::Alpha) says, the same at all
-    /// switches. It is one of bytes: as many as the table would have alone. The residual is
-    /// FermatSketch.
+    /// A share that moves from window to window as
+    /// [`Alpha`](calumma_cfs_analysis::alpha::Alpha) says, the same at all switches. It is one of
+    /// bytes: as many as the table would have alone. The residual is FermatSketch.
     Auto,
 }
 
 impl Share {
-    /// Windows from which on it moves no more in steady load, all shares having been tried.
-    pub const WINDOWS_OF_AUTO: u32 = 60;
+    /// Windows to be played, the last of which counts: these, or as many as one that moves takes
+    /// in steady load to try all shares.
+    pub fn windows(self, of_fixed: u32) -> u32 {
+        match self {
+            Self::Fixed(_) => of_fixed,
+            Self::Auto => 60,
+        }
+    }
 }
 
 /// `0.9`, or `auto`.

@@ -214,7 +214,7 @@ fn routers_before_the_first_switch_cost_folding_flows_and_claims_few() {
 fn bytes_for_all(network: &Network, alpha: Share) -> usize {
     let trial = Trial::new(Algorithm::ClaimFr, 6_000, Entries::Even(256), 1);
     let moves = alpha == Share::Auto;
-    let windows = if moves { Share::WINDOWS_OF_AUTO } else { trial.windows };
+    let windows = alpha.windows(trial.windows);
     let full = network.smallest_full(&Trial { alpha, windows, ..trial }).unwrap();
     assert_eq!((full.wrong, full.alpha_moves), (0, moves), "{full:?}");
     full.bytes_per_node
@@ -234,8 +234,9 @@ fn a_share_that_moves_gives_the_table_what_the_residual_can_spare() {
     let network = Network::load("leaf-spine:4x2").unwrap();
     for flows in [6_000, 10_000] {
         let trial = Trial::new(Algorithm::ClaimFr, flows, Entries::Even(2_000), 1);
-        let windows = Share::WINDOWS_OF_AUTO;
-        let outcome = checked(network.play(&Trial { alpha: Share::Auto, windows, ..trial }));
+        let alpha = Share::Auto;
+        let windows = alpha.windows(trial.windows);
+        let outcome = checked(network.play(&Trial { alpha, windows, ..trial }));
         assert_eq!((outcome.coverage, outcome.alpha), (1.0, Some(0.97)), "{outcome:?}");
     }
 }

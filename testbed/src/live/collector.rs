@@ -10,9 +10,7 @@ use anyhow::{Context, Result};
 
 use super::Live;
 use crate::fabric::Namespace;
-
-/// Where it listens.
-pub(crate) const ADDRESS: &str = "127.0.0.1:32766";
+use crate::scenario::COLLECTOR;
 
 /// How often it looks whether it is to end.
 const TICK: Duration = Duration::from_millis(100);
@@ -36,7 +34,7 @@ pub(super) struct Collector {
 impl Collector {
     /// Begins to listen in `namespace`.
     pub(super) fn start(namespace: &Namespace) -> Result<Self> {
-        let bind = || UdpSocket::bind(ADDRESS).context("a collector's socket");
+        let bind = || UdpSocket::bind(COLLECTOR).context("a collector's socket");
         let socket = namespace.within(bind)?;
         socket.set_read_timeout(Some(TICK))?;
         let over = Arc::new(AtomicBool::new(false));

@@ -12,7 +12,7 @@
 
 mod account;
 mod applications;
-pub(crate) mod collector;
+mod collector;
 mod disturbed;
 mod files;
 mod forwarding;

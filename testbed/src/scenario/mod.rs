@@ -35,10 +35,12 @@ pub use self::usage::{Held, Usage};
 
 use crate::calumma::{CLOCK_GUARD_US, FLIGHT_GUARD_US};
 use crate::carrier::Carrier;
-use crate::live::collector;
 use crate::simulate::{Detail, Setup, SwitchQuality, Systems};
 use crate::topology::{EdgeKind, LinkQuality, Topology};
 use crate::workload::Draw;
+
+/// Where a live fabric's collector of telemetry reports listens.
+pub(crate) const COLLECTOR: &str = "127.0.0.1:32766";
 
 /// A scenario, as its file gives it.
 #[derive(Clone, Debug, Deserialize)]
@@ -345,7 +347,7 @@ impl Scenario {
     pub fn edge_sections(&self) -> String {
         let pmtu = if self.pmtu { "[sketchint]\npmtu = \"advertise\"\n" } else { "" };
         let reports = self.reports.as_ref().map_or_else(String::new, |keys| {
-            format!("[sketchint.reports]\ncollector = \"{}\"\n{keys}", collector::ADDRESS)
+            format!("[sketchint.reports]\ncollector = \"{}\"\n{keys}", COLLECTOR)
         });
         self.carrier.section().to_owned() + pmtu + &reports
     }

@@ -1,10 +1,10 @@
 //! A window as all nodes saw it: who delivered, and which of them have a count of which flow.
 
-use calumma_analysis::{Collected, Delivery};
-use calumma_cfs::frames::{Entry, Setup, Totals, Window};
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use calumma_analysis::{Collected, Delivery};
+use calumma_cfs::frames::{Entry, Setup, Totals, Window};
 use calumma_sketch::{FlowKey, HashFamily, Hashes, Key, KeyKind, WideKey};
 use calumma_wire::{Role, SideKind};
 

@@ -116,10 +116,7 @@ impl Coverage {
             residual: self.residual,
             residual_claimed: self.residual_claimed,
             sizes: self.sizes.map(packets).unwrap_or_default(),
-            windows: self.windows.unwrap_or(match self.alpha {
-                Share::Auto => Share::WINDOWS_OF_AUTO,
-                Share::Fixed(_) => 8,
-            }),
+            windows: self.windows.unwrap_or(self.alpha.windows(8)),
             churn: self.churn,
             reseed: !self.no_reseed,
             routers_before: self.routers_before,
