@@ -5,26 +5,27 @@
 //! the switches on their ways to the sink, found by Dinic's algorithm, is exact. The network that
 //! section III-I of the CFS paper sends it through has links in place of classes and lets flows
 //! pass where none goes, so what it finds is an upper bound: [`most_by_links`].
+//!
+//! Of several assignments that count as many, the same one is found for the same ways.
 
-use std::collections::HashMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// How many of the flows can be counted. Each way is the switches of so many flows, in any order,
 /// and `entries` says how many flows each switch has room for.
-pub fn most_counted(ways: &HashMap<Vec<usize>, u64>, entries: &[u64]) -> u64 {
+pub fn most_counted(ways: &BTreeMap<Vec<usize>, u64>, entries: &[u64]) -> u64 {
     solve(ways, entries).0
 }
 
 /// For each way, its switches in rising order, how many flows of it each of them counts.
-pub type Shares = HashMap<Vec<usize>, Vec<(usize, u64)>>;
+pub type Shares = BTreeMap<Vec<usize>, Vec<(usize, u64)>>;
 
 /// Which switches count how many flows, so that the most are counted; as [`most_counted`].
-pub fn assignment(ways: &HashMap<Vec<usize>, u64>, entries: &[u64]) -> Shares {
+pub fn assignment(ways: &BTreeMap<Vec<usize>, u64>, entries: &[u64]) -> Shares {
     solve(ways, entries).1
 }
 
-fn solve(ways: &HashMap<Vec<usize>, u64>, entries: &[u64]) -> (u64, Shares) {
-    let mut classes: HashMap<Vec<usize>, u64> = HashMap::new();
+fn solve(ways: &BTreeMap<Vec<usize>, u64>, entries: &[u64]) -> (u64, Shares) {
+    let mut classes: BTreeMap<Vec<usize>, u64> = BTreeMap::new();
     for (way, flows) in ways {
         let mut class = way.clone();
         class.sort_unstable();
@@ -35,7 +36,7 @@ fn solve(ways: &HashMap<Vec<usize>, u64>, entries: &[u64]) -> (u64, Shares) {
     for (switch, &entries) in entries.iter().enumerate() {
         network.connect(2 + switch, SINK, entries);
     }
-    let mut arcs = HashMap::new();
+    let mut arcs = BTreeMap::new();
     for (class, (way, &flows)) in classes.iter().enumerate() {
         let at = 2 + entries.len() + class;
         network.connect(SOURCE, at, flows);
@@ -56,9 +57,9 @@ fn solve(ways: &HashMap<Vec<usize>, u64>, entries: &[u64]) -> (u64, Shares) {
 /// What section III-I of the CFS paper takes for the optimum: flows begin at the first switch of
 /// their ways, whose switches are in order here, go on over any links that have carried as many,
 /// and end where there is an entry. At least [`most_counted`].
-pub fn most_by_links(ways: &HashMap<Vec<usize>, u64>, entries: &[u64]) -> u64 {
+pub fn most_by_links(ways: &BTreeMap<Vec<usize>, u64>, entries: &[u64]) -> u64 {
     let mut begin = vec![0; entries.len()];
-    let mut links: HashMap<(usize, usize), u64> = HashMap::new();
+    let mut links: BTreeMap<(usize, usize), u64> = BTreeMap::new();
     for (way, &flows) in ways {
         if let Some(&first) = way.first() {
             begin[first] += flows;
@@ -163,7 +164,7 @@ mod tests {
 
     /// The smallest cut: for each set of switches, what they have room for, and the flows on ways
     /// that are not all within it.
-    fn smallest_cut(ways: &HashMap<Vec<usize>, u64>, entries: &[u64]) -> u64 {
+    fn smallest_cut(ways: &BTreeMap<Vec<usize>, u64>, entries: &[u64]) -> u64 {
         let cut = |set: u32| {
             let within = |&switch: &usize| set >> switch & 1 == 1;
             let room: u64 = (0..entries.len()).filter(within).map(|switch| entries[switch]).sum();
@@ -181,7 +182,7 @@ mod tests {
             entries in prop::collection::vec(0_u64..9, 1..7),
             ways in prop::collection::vec((prop::collection::btree_set(0_usize..6, 1..5), 0_u64..12), 0..12),
         ) {
-            let mut classes = HashMap::new();
+            let mut classes = BTreeMap::new();
             for (way, flows) in ways {
                 let way: Vec<usize> = way.into_iter().filter(|&s| s < entries.len()).collect();
                 *classes.entry(way).or_insert(0) += flows;
@@ -207,7 +208,7 @@ mod tests {
             entries in prop::collection::vec(0_u64..9, 6),
             ways in prop::collection::vec((prop::collection::vec(0_usize..6, 1..5), 0_u64..12), 0..12),
         ) {
-            let mut routed = HashMap::new();
+            let mut routed = BTreeMap::new();
             for (mut way, flows) in ways {
                 // No way passes a switch twice.
                 let mut seen = std::collections::HashSet::new();
@@ -232,7 +233,7 @@ mod tests {
 
     #[test]
     fn three_switches_share_what_none_can_count_alone() {
-        let ways = HashMap::from([(vec![0, 1], 10), (vec![1, 2], 10), (vec![2], 10)]);
+        let ways = BTreeMap::from([(vec![0, 1], 10), (vec![1, 2], 10), (vec![2], 10)]);
         assert_eq!(most_counted(&ways, &[10, 10, 10]), 30);
         assert_eq!(most_counted(&ways, &[30, 0, 0]), 10);
         assert_eq!(most_counted(&ways, &[0, 0, 30]), 20);
@@ -242,9 +243,9 @@ mod tests {
     #[test]
     fn links_let_flows_pass_where_none_goes() {
         // Flows of 0 end at 1, those that go from 1 to 2 begin there.
-        let ways = HashMap::from([(vec![0, 1], 10), (vec![1, 2], 10)]);
+        let ways = BTreeMap::from([(vec![0, 1], 10), (vec![1, 2], 10)]);
         assert_eq!((most_counted(&ways, &[0, 0, 20]), most_by_links(&ways, &[0, 0, 20])), (10, 10));
-        let ways = HashMap::from([(vec![0, 1], 10), (vec![3, 1, 2], 10)]);
+        let ways = BTreeMap::from([(vec![0, 1], 10), (vec![3, 1, 2], 10)]);
         let entries = [0, 0, 10, 10];
         assert_eq!((most_counted(&ways, &entries), most_by_links(&ways, &entries)), (10, 20));
     }

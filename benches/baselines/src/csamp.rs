@@ -7,7 +7,7 @@
 //! ([`calumma_topology::optimum`]). A switch must know a packet's way, which cSamp has the first
 //! one write into it.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use calumma_topology::optimum::assignment;
 
@@ -15,14 +15,14 @@ use calumma_topology::optimum::assignment;
 #[derive(Clone, Debug, Default)]
 pub struct CSamp {
     /// For each way, its switches in rising order, which of them count flows up to which hash.
-    manifests: HashMap<Vec<usize>, Vec<(usize, u64)>>,
+    manifests: BTreeMap<Vec<usize>, Vec<(usize, u64)>>,
 }
 
 impl CSamp {
     /// Ranges for a window in which so many flows take each way and each switch has so many
     /// entries. Where flows were counted one window ago, they fit that window.
-    pub fn new(ways: &HashMap<Vec<usize>, u64>, entries: &[u64]) -> Self {
-        let mut flows: HashMap<Vec<usize>, u64> = HashMap::new();
+    pub fn new(ways: &BTreeMap<Vec<usize>, u64>, entries: &[u64]) -> Self {
+        let mut flows: BTreeMap<Vec<usize>, u64> = BTreeMap::new();
         for (way, number) in ways {
             let mut way = way.clone();
             way.sort_unstable();
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn switches_on_a_way_share_its_hashes_as_they_have_room() {
         // 40 flows pass switches 1 and 0, 60 others 1 and 2. Switch 1 has room for 20 of them.
-        let ways = HashMap::from([(vec![1, 0], 40), (vec![1, 2], 60)]);
+        let ways = BTreeMap::from([(vec![1, 0], 40), (vec![1, 2], 60)]);
         let ranges = CSamp::new(&ways, &[30, 20, 60]);
         let share = |way: &[usize], switch| {
             let hashes = (0..1000).map(|number| number * 4_294_967 + 7);
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn what_there_is_no_room_for_is_not_counted() {
-        let ranges = CSamp::new(&HashMap::from([(vec![0], 100)]), &[25]);
+        let ranges = CSamp::new(&BTreeMap::from([(vec![0], 100)]), &[25]);
         assert_eq!(ranges.counts(&[0], (1 << 30) - 1), Some(0));
         assert_eq!(ranges.counts(&[0], 1 << 30), None);
     }

@@ -12,7 +12,7 @@ mod switches;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use anyhow::{Context, Result, ensure};
@@ -298,7 +298,7 @@ impl Network {
             let ends = ((key.dst_word() >> 16) as usize, (key.dst_word() & 0xFFFF) as usize);
             nodes.extend(may_pass.get(&ends).into_iter().flatten());
         };
-        let mut ways = HashMap::new();
+        let mut ways = BTreeMap::new();
         let windows = trial.windows.max(1);
         let mut drawing = Drawing { rng, churn: trial.churn, going: Vec::new() };
         let mut counted = switches::Counted::default();
@@ -368,7 +368,7 @@ impl Network {
         trial: &Trial,
         family: &HashFamily,
         window: u32,
-        (switches, ways): &mut (&mut Switches<'_>, &mut HashMap<Vec<usize>, u64>),
+        (switches, ways): &mut (&mut Switches<'_>, &mut BTreeMap<Vec<usize>, u64>),
         drawing: &mut Drawing,
     ) -> Vec<Truth> {
         let seed = trial.grades_of(window);

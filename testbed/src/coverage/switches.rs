@@ -2,7 +2,7 @@
 //! window.
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
 use calumma_baselines::CSamp;
@@ -339,7 +339,7 @@ impl<'a> Switches<'a> {
     pub(super) fn finish(
         &mut self,
         truth: &[Truth],
-        ways: &HashMap<Vec<usize>, u64>,
+        ways: &BTreeMap<Vec<usize>, u64>,
         places: impl Fn(&FlowKey, &mut Vec<usize>),
         is_last: bool,
     ) -> Counted {
