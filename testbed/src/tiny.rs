@@ -87,7 +87,7 @@ impl Trouble {
     ];
 
     /// Those that no report may be wrong about, in whatever company.
-    pub const HOLDS: [Self; 8] = [
+    pub const HOLDS: [Self; 9] = [
         Self::Loss,
         Self::Jitter,
         Self::Copies,
@@ -96,6 +96,7 @@ impl Trouble {
         Self::Clocks,
         Self::Translation,
         Self::Control,
+        Self::IpId,
     ];
 
     /// The same with disks, which take more time than all the rest.

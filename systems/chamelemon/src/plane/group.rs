@@ -321,7 +321,7 @@ impl<K: Key> EgressGroup<K> {
         }
     }
 
-    /// Records a packet without a mark, which came while this epoch was the current one.
+    /// Records a packet without a mark, which came while packets of this epoch could.
     #[cold]
     pub fn record_unmarked(&mut self, key: &K) {
         self.unmarked.add(key, Hierarchy::NonSampledLl, 0, 1);

@@ -90,11 +90,13 @@ impl<K: Key> LcoreSystem<K> for OnLcore<K> {
             counters.egress_late += late;
             counters.egress_unrecorded += 1 - late;
         }
-        if flows.unmarked() > 0
-            && let Some(record) = slots.current()
-        {
-            for at in flows.each_unmarked() {
-                record.group.record_unmarked(&flows.keys()[at]);
+        if flows.unmarked() > 0 {
+            // Each may be of any epoch of which packets may come, and a report minds its own.
+            for bit in 0..2 {
+                let Some(record) = slots.by_bit(bit) else { continue };
+                for at in flows.each_unmarked() {
+                    record.group.record_unmarked(&flows.keys()[at]);
+                }
             }
         }
     }

@@ -17,13 +17,20 @@
 //! exactly as many, and late ones may have been, at most as many. Misfits make their flow's losses
 //! in epochs before uncertain, since they may have left after the end of those.
 //!
+//! A packet that was translated has no valid mark where marks are signed, and nobody knows which
+//! epoch it is of: it may have come just after the end of its own, if clocks differ by a little more
+//! than shows. What flows lost that may have become it, in the epoch before, is a lower bound by as
+//! many packets.
+//!
 //! What shows of a flow is [`evidence`](super::evidence) of what may have happened to others.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
+use super::entered::Entered;
 use super::evidence::REACH;
 use super::strays::{EpochStrays, LIKE_NEXT};
-use crate::report::{Amendment, Change, EpochReport, Flow, Loss, Rewritten};
+use super::translation::Targets;
+use crate::report::{Amendment, Change, EpochReport, Flow, Loss, Rewritten, Surplus};
 
 /// An epoch that has been reported.
 #[derive(Debug)]
@@ -33,6 +40,8 @@ struct Past {
     losses: HashMap<Flow, u64>,
     /// Those of them of which packets may have been late, it is not known how many.
     bounded: HashSet<Flow>,
+    /// Those of them of which no packet need have left as it was.
+    whole: HashSet<Flow>,
     /// Flows that had packets too many.
     excess: HashSet<Flow>,
 }
@@ -70,13 +79,13 @@ impl Past {
         Some(Amendment { epoch, flow, was, lost, late, at_most_late, why })
     }
 
-    /// Says of all flows that so many packets of any of them may not have been lost.
-    fn amend_all(&mut self, packets: u64, why: &str) -> Vec<Amendment> {
-        if packets == 0 {
-            return Vec::new();
-        }
-        let flows: Vec<Flow> = self.losses.keys().copied().collect();
-        let amend = |flow| self.amend(flow, Known::AtMost(packets), why);
+    /// Says of all flows that so many packets of each may not have been lost; `packets` is also
+    /// given whether all of the flow may be missing.
+    fn amend_all(&mut self, packets: impl Fn(&Flow, bool) -> u64, why: &str) -> Vec<Amendment> {
+        let of = |flow: &Flow| (*flow, packets(flow, self.whole.contains(flow)));
+        let flows: Vec<_> =
+            self.losses.keys().map(of).filter(|(_, packets)| *packets > 0).collect();
+        let amend = |(flow, packets)| self.amend(flow, Known::AtMost(packets), why);
         flows.into_iter().filter_map(amend).collect()
     }
 }
@@ -87,14 +96,15 @@ pub(super) struct Amendments(VecDeque<Past>);
 
 impl Amendments {
     /// Completes a report by what it shows of earlier ones, and they of it; `excess` has the flows
-    /// of which more packets left than entered, in a wrong epoch only if marks are not `dated`.
-    /// Gives those of which packets were, in this one or another. Epochs must come in order.
+    /// of which more packets left than entered, in a wrong epoch only if marks are not `dated`;
+    /// `before` is what entered in the epoch before. Gives those of which packets were, in this one
+    /// or another. Epochs must come in order.
     pub(super) fn complete(
         &mut self,
         report: &mut EpochReport,
         excess: &HashSet<Flow>,
-        strays: &EpochStrays,
-        dated: bool,
+        (strays, dated): (&EpochStrays, bool),
+        before: &Entered<'_>,
     ) -> BTreeSet<Flow> {
         let epoch = report.epoch;
         self.0.retain(|past| past.epoch < epoch && past.epoch + REACH >= epoch);
@@ -102,7 +112,9 @@ impl Amendments {
         let none = HashSet::new();
         let excess = if dated { &none } else { excess };
         report.amendments = self.shown(epoch, excess, (strays, dated), &mut misplaced);
-        if !dated {
+        if dated {
+            report.amendments.extend(self.translated(epoch, strays, before));
+        } else {
             misplaced.extend(self.take_back(report));
         }
         misplaced
@@ -124,15 +136,44 @@ impl Amendments {
         }
     }
 
-    /// Remembers a report, for those to come.
-    pub(super) fn remember(&mut self, report: &mut EpochReport, excess: HashSet<Flow>) {
+    /// Remembers a report, for those to come; `entered` is what entered in its epoch.
+    pub(super) fn remember(
+        &mut self,
+        report: &mut EpochReport,
+        excess: HashSet<Flow>,
+        entered: &Entered<'_>,
+    ) {
         report.amendments.sort_by_key(|amendment| (amendment.epoch, amendment.flow));
-        let certain = report.loss.iter().filter(|loss| !loss.partial);
-        let losses: HashMap<Flow, u64> = certain.map(|loss| (loss.flow, loss.lost)).collect();
+        let certain = || report.loss.iter().filter(|loss| !loss.partial);
+        let losses: HashMap<Flow, u64> = certain().map(|loss| (loss.flow, loss.lost)).collect();
+        let is_whole = |loss: &&Loss| loss.at_least || entered.of(&loss.flow).least <= loss.lost;
+        let whole = certain().filter(is_whole).map(|loss| loss.flow).collect();
         if !losses.is_empty() || !excess.is_empty() {
             let (epoch, bounded) = (report.epoch, HashSet::new());
-            self.0.push_back(Past { epoch, losses, bounded, excess });
+            self.0.push_back(Past { epoch, losses, bounded, whole, excess });
         }
+    }
+
+    /// What packets without a valid mark say of the epoch before, in which `before` entered.
+    fn translated(
+        &mut self,
+        epoch: u64,
+        strays: &EpochStrays,
+        before: &Entered<'_>,
+    ) -> Vec<Amendment> {
+        let past = self.0.iter_mut().find(|past| past.epoch + 1 == epoch);
+        let Some(past) = past.filter(|_| !strays.misfit.is_empty()) else { return Vec::new() };
+        let surplus = strays.misfit.iter().map(|(&flow, &packets)| {
+            let stranger = before.of(&flow).is_stranger();
+            Surplus { flow, packets, partial: true, stranger }
+        });
+        let surplus: Vec<Surplus> = surplus.collect();
+        let targets = Targets::new(&surplus, before);
+        let why = format!(
+            "packets left in epoch {epoch} without a valid mark, and may be this flow's: they may have \
+             been translated, and late"
+        );
+        past.amend_all(|flow, wholly| targets.packets_for(flow, wholly), &why)
     }
 
     /// What an epoch shows of those before. Adds the flows that are seen in a wrong epoch.
@@ -183,7 +224,7 @@ impl Amendments {
                 by if by.is_multiple_of(2) => strays.perhaps_old,
                 _ => 0,
             };
-            amendments.extend(past.amend_all(anybody, &unknown));
+            amendments.extend(past.amend_all(|_, _| anybody, &unknown));
         }
         amendments
     }

@@ -168,7 +168,8 @@ impl Analyser {
             report.causes.extend(doubts.causes().cloned());
         }
         let dated = self.decoder.is_dated();
-        let misplaced = self.amendments.complete(&mut report, &excess, &strays, dated);
+        let shown = (&strays, dated);
+        let misplaced = self.amendments.complete(&mut report, &excess, shown, &before);
         self.evidence.forget(epoch);
         if is_sound && !dated {
             let shown = Shown {
@@ -185,7 +186,7 @@ impl Analyser {
             }
             self.evidence.set_aside(&mut report, &entered);
         }
-        self.amendments.remember(&mut report, excess);
+        self.amendments.remember(&mut report, excess, &entered);
         report.strays = strays.reports.clone();
         self.strays.push_back((epoch, strays));
         (report, sizes)

@@ -147,7 +147,7 @@ impl Index {
 
 /// The flows that others may have become.
 #[derive(Debug)]
-struct Targets<'a> {
+pub(super) struct Targets<'a> {
     flows: Vec<&'a Surplus>,
     index: Index,
     /// Packets of all of them.
@@ -157,7 +157,8 @@ struct Targets<'a> {
 }
 
 impl<'a> Targets<'a> {
-    fn new(surplus: &'a [Surplus], entered: &Entered<'_>) -> Self {
+    /// Those of `surplus` that have not entered, as far as that is known.
+    pub(super) fn new(surplus: &'a [Surplus], entered: &Entered<'_>) -> Self {
         let flows = surplus.iter();
         let flows = flows.filter(|of| of.stranger || !entered.of(&of.flow).is_entered());
         let mut targets =
@@ -176,7 +177,7 @@ impl<'a> Targets<'a> {
 
     /// Packets too many of all flows that `flow` may have become, where `wholly` both of its ends
     /// may have been translated.
-    fn packets_for(&self, flow: &Flow, wholly: bool) -> u64 {
+    pub(super) fn packets_for(&self, flow: &Flow, wholly: bool) -> u64 {
         if is_tunnel(flow) {
             return self.packets;
         }

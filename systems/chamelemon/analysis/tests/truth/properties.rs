@@ -191,7 +191,39 @@ proptest! {
         prop_assert_eq!(world.contradicts(&reports), None, "{:#?}", reports);
     }
 
-    /// So that the property above is not one of reports that say nothing.
+    /// Where marks are signed, what is translated leaves without one, and is kept with the epochs
+    /// that are open then; only with one beside its own where clocks differ by more than shows.
+    #[test]
+    fn no_number_is_wrong_where_what_is_translated_has_no_mark(
+        attention in attention(),
+        mut treatments in vec(treatment(), 0..40),
+        open in vec(
+            prop::sample::select(vec![&[0][..], &[0], &[-1, 0], &[0, 1], &[-1], &[1]]),
+            1..12,
+        ),
+    ) {
+        treatments.sort_by_key(|of| (of.epoch, of.flow));
+        treatments.dedup_by_key(|of| (of.epoch, of.flow));
+        let mut world = World::new(attention, EPOCHS + AFTER).with_dated_marks();
+        for of in &treatments {
+            let left = |at: usize| match of.translated {
+                Some(translation) => {
+                    Fate::Translated(translation.of(of.flow), open[at % open.len()])
+                }
+                None => Fate::Arrived,
+            };
+            let fates = (0..of.arrived).map(left).chain(vec![Fate::Lost; of.lost]);
+            // The first epoch has none before it.
+            for (at, fate) in fates.enumerate() {
+                let path = [usize::from(of.flow % 3), at % 3];
+                world.send(of.epoch + 1, path, flow(of.flow), fate);
+            }
+        }
+        let reports = world.reports();
+        prop_assert_eq!(world.contradicts(&reports), None, "{:#?}", reports);
+    }
+
+    /// So that the properties above are not ones of reports that say nothing.
     #[test]
     fn where_packets_are_only_lost_every_report_is_exact_for_all_strangers(
         attention in attention(),

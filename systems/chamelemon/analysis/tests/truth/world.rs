@@ -60,6 +60,9 @@ pub(crate) enum Fate {
     Old(u64),
     /// It left without a valid mark, so many epochs after its own.
     Unmarked(u64),
+    /// It left as another flow and without a valid mark, while the epochs so many after its own
+    /// were open.
+    Translated(FlowKey, &'static [i64]),
 }
 
 /// What a flow did in an epoch.
@@ -180,6 +183,14 @@ impl World {
                 truth.moved += 1;
                 let place = (key, Hierarchy::NonSampledLl, 0);
                 *self.at(epoch + by, to).unmarked.entry(place).or_default() += 1;
+            }
+            Fate::Translated(other, open) => {
+                truth.moved += 1;
+                let place = (other, Hierarchy::NonSampledLl, 0);
+                for &by in open {
+                    let unmarked = &mut self.at(epoch.strict_add_signed(by), to).unmarked;
+                    *unmarked.entry(place).or_default() += 1;
+                }
             }
         }
     }
