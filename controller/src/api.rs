@@ -299,6 +299,35 @@ pub struct HashKeyStatus {
     pub stays: Option<String>,
 }
 
+/// Where packets carry their marks, as `GET /api/v1/carrier` shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CarrierStatus {
+    /// How the edges that are connected mark packets; absent where none is.
+    pub in_force: Option<String>,
+    /// What was chosen for switches that leave it to the controller; absent where none has come.
+    pub chosen: Option<CarrierChoice>,
+    /// What each node has offered last, by name: one carrier where its file says it.
+    pub offers: BTreeMap<String, Vec<String>>,
+    /// Edges that have not said yet what they offer.
+    pub missing: Vec<String>,
+}
+
+/// A carrier that was chosen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CarrierChoice {
+    /// `tos` or `ip-id`.
+    pub carrier: String,
+    /// Why, in words.
+    pub reason: String,
+}
+
+/// What `POST /api/v1/carrier` asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CarrierOrder {
+    /// `tos`, `ip-id`, or `auto` for the one that the controller would choose now.
+    pub carrier: String,
+}
+
 /// What `POST /api/v1/hash-key/rotate` answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct KeyRotated {

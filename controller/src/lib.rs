@@ -22,6 +22,7 @@
 pub mod alert;
 pub mod analysing;
 pub mod api;
+pub mod carrier;
 pub mod cfs;
 pub mod chamelemon;
 pub mod clocks;

@@ -11,7 +11,7 @@ use calumma_analysis::{Report, System};
 use calumma_ports::Guests;
 use prometheus::{Encoder, IntCounterVec, IntGaugeVec, Registry, TextEncoder};
 
-use crate::api::{HashKeyStatus, NodeStatus};
+use crate::api::{CarrierStatus, HashKeyStatus, NodeStatus};
 use crate::config::Config;
 use crate::output::{Output, SinkStatus};
 use crate::paths::PathStatus;
@@ -61,6 +61,7 @@ pub struct Metrics {
     sink_reports: IntCounterVec,
     sink_failures: IntCounterVec,
     key_changes: IntCounterVec,
+    carrier: IntGaugeVec,
     connections: IntGaugeVec,
     turned_away: IntCounterVec,
     refused_requests: IntCounterVec,
@@ -120,6 +121,12 @@ impl Metrics {
                 "Changes of the hash key by what they came of.",
                 &["by"],
             )?,
+            carrier: int_gauges(
+                on,
+                "carrier",
+                "1 for the carrier by which the connected edges mark packets; who chose it.",
+                &["carrier", "by"],
+            )?,
             connections: int_gauges(
                 on,
                 "open_connections",
@@ -153,6 +160,16 @@ impl Metrics {
     pub fn note_key(&self, status: &HashKeyStatus) {
         for (by, changes) in &status.changes {
             set(&self.key_changes, &[by.name()], *changes);
+        }
+    }
+
+    /// Takes over by which carrier packets are marked.
+    pub fn note_carrier(&self, status: &CarrierStatus) {
+        self.carrier.reset();
+        if let Some(carrier) = &status.in_force {
+            let is_chosen = status.chosen.as_ref().is_some_and(|of| of.carrier == *carrier);
+            let by = if is_chosen { "controller" } else { "files" };
+            self.carrier.with_label_values(&[carrier, by]).set(1);
         }
     }
 

@@ -12,6 +12,7 @@ use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info};
 
+use crate::carrier::needs_tos;
 use crate::config::{Config, HashGenerators, ShiftingMode};
 use crate::keep::Keep;
 use crate::output::{JsonLines, LiveTable, Output, PlainLines};
@@ -239,16 +240,17 @@ fn announce(running: &server::Running) {
 
 /// By which carriers edges may mark packets, as far as the configuration says.
 fn marks(config: &Config) -> &'static str {
-    if config.systems.iter().any(|system| system == "sketchint") {
+    if needs_tos(&config.systems).is_some() {
         "as all edges' files say, but by \"ip-id\" or with a signature: sketchint's INT stacks are \
-         known by a bit of the ToS byte"
+         known by a bit of the ToS byte. Where files say \"auto\", by \"tos\""
     } else if config.hash_generators == HashGenerators::Public {
         "as all edges' files say, but by \"ip-id\": switches of releases that hash by public \
          generators don't know it"
     } else {
         "as all edges' files say; by \"ip-id\" where each says so, no link of the fabric makes \
          fragments, and Tofinos have a program compiled for it: routers then set the DSCP as they \
-         like. By \"tos\", which all can, what the network writes there puts epochs in doubt"
+         like. By \"tos\", which all can, what the network writes there puts epochs in doubt. Where \
+         files say \"auto\", by \"ip-id\" if all edges offer it"
     }
 }
 

@@ -98,6 +98,9 @@ pub enum Carrier {
     IpId,
     /// In a header between Ethernet and IP.
     Shim(Shim),
+    /// Not known yet, as the controller has still to choose: no packet is marked, and those that
+    /// come with a mark keep it.
+    Unchosen,
 }
 
 impl Carrier {
@@ -111,13 +114,14 @@ impl Carrier {
     /// ([`int::MARKER`](crate::int::MARKER)): a signature has it for itself, and where the
     /// identification carries marks, the whole ToS byte is the host's.
     pub fn carries_stacks(self) -> bool {
-        matches!(self, Self::Tos(_) | Self::FlowLabel | Self::Shim(_))
+        matches!(self, Self::Tos(_) | Self::FlowLabel | Self::Shim(_) | Self::Unchosen)
     }
 
-    /// Whether marks are signed by the deployment's secret, which is known in a session only.
+    /// Whether marks are known in a session only: they are signed by the deployment's secret, or
+    /// the session says where they are.
     #[inline]
-    pub fn is_keyed(self) -> bool {
-        matches!(self, Self::FlowLabel | Self::IpId)
+    pub fn needs_session(self) -> bool {
+        matches!(self, Self::FlowLabel | Self::IpId | Self::Unchosen)
     }
 }
 
@@ -162,6 +166,32 @@ pub trait Carry: Copy {
 
     /// Sets that bit of a marked packet, or clears it.
     fn set_claim<P: Packet>(self, packet: &mut P, ip_offset: usize, claimed: bool);
+}
+
+/// What is done to packets while the carrier is [not known](Carrier::Unchosen): nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unmarked;
+
+impl Carry for Unmarked {
+    fn can_carry<P: Packet>(self, _packet: &P, _ip_offset: usize) -> bool {
+        true
+    }
+
+    fn write<P: Packet>(self, _packet: &mut P, _ip_offset: usize, _mark: Mark) {}
+
+    fn read<P: Packet>(self, _packet: &P, _ip_offset: usize) -> Option<Mark> {
+        None
+    }
+
+    fn take<P: Packet>(self, _packet: &mut P, _ip_offset: usize) -> Option<Mark> {
+        None
+    }
+
+    fn claim<P: Packet>(self, _packet: &P, _ip_offset: usize) -> bool {
+        false
+    }
+
+    fn set_claim<P: Packet>(self, _packet: &mut P, _ip_offset: usize, _claimed: bool) {}
 }
 
 #[cfg(test)]

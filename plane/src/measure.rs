@@ -18,7 +18,7 @@ use calumma_sketch::{AnyKey, KeyKind, either};
 use calumma_wire::{Domain, Secret};
 use crossbeam_channel::{Receiver, Sender};
 
-use crate::carrier::Signer;
+use crate::carrier::{Carrier, Signer};
 use crate::counters::Counters;
 use crate::system::{AnyRecord, Groups, LcoreHalf};
 
@@ -166,6 +166,9 @@ pub struct Session {
     pub signer: Signer,
     /// Whose packets are measured.
     pub domain: Domain,
+    /// How packets carry their marks from here on; `None` where it is as the worker's policy has
+    /// it.
+    pub carrier: Option<Carrier>,
     /// By which keys packets are measured, and room for the systems to come.
     pub systems: AnyKey<SessionSystems>,
 }
@@ -184,13 +187,20 @@ impl Session {
             KeyKind::Dual => AnyKey::Dual(Systems::new()),
         };
         let signer = Signer::new(secret, first_epoch.saturating_sub(1));
-        Self { number, clock, first_epoch, signer, domain: Domain::default(), systems }
+        let domain = Domain::default();
+        Self { number, clock, first_epoch, signer, domain, carrier: None, systems }
     }
 
     /// The same for packets within a domain.
     #[must_use]
     pub fn within(self, domain: Domain) -> Self {
         Self { domain, ..self }
+    }
+
+    /// The same where packets carry their marks so.
+    #[must_use]
+    pub fn marked_by(self, carrier: Option<Carrier>) -> Self {
+        Self { carrier, ..self }
     }
 }
 
@@ -212,6 +222,8 @@ pub struct Measurement {
     active: Option<AnyKey<Sessions>>,
     /// By which keys the last session measured, or this one.
     keys: Option<KeyKind>,
+    /// How packets carry their marks in the last session, or this one, where it says so.
+    carrier: Option<Carrier>,
     /// What is left to do about the armed records' memory.
     warming: Option<Warming>,
     /// The session that was ended since the clock was set, and by how much that was, until the
@@ -267,8 +279,8 @@ pub enum Leaving {
 impl Measurement {
     /// A measurement that waits for its session.
     pub fn new(mailbox: Mailbox) -> Self {
-        let (active, keys, warming, ended) = Default::default();
-        Self { mailbox, next_ns: 0, active, keys, warming, ended }
+        let (active, keys, carrier, warming, ended) = Default::default();
+        Self { mailbox, next_ns: 0, active, keys, carrier, warming, ended }
     }
 
     /// When something is due next, in nanoseconds since the Unix epoch.
@@ -286,6 +298,13 @@ impl Measurement {
     #[inline]
     pub(crate) fn last_keys(&self) -> Option<KeyKind> {
         self.keys
+    }
+
+    /// How packets carry their marks in the session or, where there is none, did in the last one;
+    /// `None` where that is not for a session to say.
+    #[inline]
+    pub(crate) fn carrier(&self) -> Option<Carrier> {
+        self.carrier
     }
 
     /// Whether a system records when packets arrived.
@@ -413,7 +432,10 @@ impl Measurement {
     fn read_inbox(&mut self) {
         while let Ok(message) = self.mailbox.inbox.try_recv() {
             match message {
-                ToLcore::Begin(session) => self.replace(Some(begin(*session))),
+                ToLcore::Begin(session) => {
+                    self.carrier = session.carrier;
+                    self.replace(Some(begin(*session)));
+                }
                 ToLcore::End => self.replace(None),
                 ToLcore::Add(new) => {
                     if let Some(active) = &mut self.active {
@@ -460,7 +482,7 @@ impl Measurement {
 }
 
 fn begin(session: Session) -> AnyKey<Sessions> {
-    let Session { number, clock, first_epoch, signer, domain, systems } = session;
+    let Session { number, clock, first_epoch, signer, domain, systems, .. } = session;
     let epochs = (clock, first_epoch, signer);
     match systems {
         AnyKey::Ipv4(systems) => AnyKey::Ipv4(Active::new(number, epochs, domain, systems)),

@@ -12,6 +12,7 @@ use calumma_sketch::KeyKind;
 use calumma_wire::{Domain, Secret};
 use crossbeam_channel::{Receiver, Sender, bounded};
 
+use crate::carrier::Carrier;
 use crate::counters::Counters;
 use crate::measure::{FromLcore, MOST_SYSTEMS, Mailbox, NewSystem, Session, Side, ToLcore};
 use crate::system::{AnyRecord, Groups, SwitchSystem};
@@ -86,6 +87,8 @@ pub struct LcoreMerger {
     systems: BTreeMap<usize, System>,
     /// Whose packets the sessions to come measure.
     domain: Domain,
+    /// How packets carry their marks in sessions to come, where these say it.
+    carrier: Option<Carrier>,
     next_number: usize,
     /// By epoch and system.
     pending: BTreeMap<(u64, usize), Pending>,
@@ -213,6 +216,7 @@ impl LcoreMerger {
             keys: KeyKind::Ipv4,
             systems: BTreeMap::new(),
             domain: Domain::default(),
+            carrier: None,
             next_number: 0,
             pending: BTreeMap::new(),
             discarded: Discarded::default(),
@@ -242,7 +246,8 @@ impl LcoreMerger {
             lcore.pairs.clear();
             lcore.lates.clear();
             let session = Session::new(self.session, clock, first_epoch, secret, keys)
-                .within(self.domain.clone());
+                .within(self.domain.clone())
+                .marked_by(self.carrier);
             lcore.supersede(ToLcore::Begin(Box::new(session)));
         }
         systems.into_iter().for_each(|of| drop(self.add(first_epoch, of)));
@@ -256,6 +261,12 @@ impl LcoreMerger {
     /// Lets the sessions that begin from here on measure the packets within a domain.
     pub fn set_domain(&mut self, domain: Domain) {
         self.domain = domain;
+    }
+
+    /// Lets packets carry their marks so in the sessions that begin from here on; `None` leaves it
+    /// to the policies of workers.
+    pub fn set_carrier(&mut self, carrier: Option<Carrier>) {
+        self.carrier = carrier;
     }
 
     /// Lets a system join the session and measure from `first_epoch` on; gives its number. It must

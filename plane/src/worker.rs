@@ -66,7 +66,10 @@ pub struct Policy {
 /// One lcore's share of the switch: its measurement, its counters, its policy.
 #[derive(Debug)]
 pub struct Worker {
+    /// What packets are treated by, with the carrier of the session where that says one.
     policy: Policy,
+    /// The carrier of sessions that say none.
+    carrier: Carrier,
     measurement: Measurement,
     /// For packets that leave and may become fragments.
     numbers: Numbers,
@@ -111,14 +114,19 @@ impl Worker {
     pub fn new(policy: Policy, measurement: Measurement) -> Self {
         let (numbers, probes) = (Numbers::new(), LcoreProbes::default());
         let (stacks, counters) = (PendingStacks::default(), Counters::default());
-        Self { policy, measurement, numbers, stacks, probes, counters }
+        let carrier = policy.carrier;
+        Self { policy, carrier, measurement, numbers, stacks, probes, counters }
     }
 
     /// Does what is due in the measurement: see [`Measurement::tick`].
     #[inline]
     pub fn tick(&mut self, now_ns: u64, drained: bool) -> Moment {
         self.probes.now_ns = now_ns;
+        let is_due = now_ns >= self.measurement.next_due_ns();
         let moment = self.measurement.tick(now_ns, drained, &self.counters);
+        if is_due {
+            self.follow_session();
+        }
         if moment >= Moment::ArmOrTake {
             self.learn_domains();
         }
@@ -132,7 +140,13 @@ impl Worker {
 
     /// Treats packets by `policy` from here on.
     pub fn set_policy(&mut self, policy: Policy) {
-        self.policy = policy;
+        (self.policy, self.carrier) = (policy, policy.carrier);
+        self.follow_session();
+    }
+
+    /// Takes the carrier of the session that may just have begun.
+    fn follow_session(&mut self) {
+        self.policy.carrier = self.measurement.carrier().unwrap_or(self.carrier);
     }
 
     /// Lets the epoch under way be the last one: see [`Measurement::leave`].
@@ -241,7 +255,7 @@ impl Worker {
         if let Some(mark) = self.probes.sending() {
             return self.pass_probes(path, packets, of, mark);
         }
-        let Self { policy, measurement, numbers, stacks, probes, counters } = self;
+        let Self { policy, measurement, numbers, stacks, probes, counters, .. } = self;
         let asks = |active: &mut AnyKey<Sessions>| either!(active, active => (active.transit, active.insertion.is_some()));
         if matches!(path, Path::Transit | Path::HandOn) || !policy.strip {
             let (wanted, inserts) = measurement.active().map_or((false, false), asks);
@@ -459,7 +473,7 @@ fn walk_as<K: Measured, P: Packet>(
             let marks = Marks::of(by, active.as_deref());
             marks.take_claims(detached.as_ref(), packets, &mut flows);
             // A shim could be in any packet, and a ToS byte is.
-            let without = if carrier.is_keyed() { flows.without_mark() } else { 0 };
+            let without = if carrier.needs_session() { flows.without_mark() } else { 0 };
             drops.0 |= keep_carriable(marks, policy, counters, packets, (&mut flows, without));
             if let Some(carrying) = &carrying {
                 let reading = active.as_deref_mut().filter(|_| path == Path::Leave);
@@ -537,7 +551,7 @@ fn leave<K: Key>(
     if let Some(active) = &active {
         flows.date(active.newest);
     }
-    if active.is_none() && carrier.is_keyed() {
+    if active.is_none() && carrier.needs_session() {
         // Nobody can say which of them were marked.
         counters.egress_unrecorded += flows.len() as u64;
     } else {

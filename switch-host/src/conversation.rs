@@ -32,6 +32,8 @@ pub struct Session {
     pub systems: Vec<SystemSetup>,
     /// Whose packets are measured.
     pub domain: Domain,
+    /// By which carrier packets are marked, in the words of [`Marking::carrier`].
+    pub carrier: String,
 }
 
 impl Session {
@@ -41,7 +43,8 @@ impl Session {
     }
 
     /// Whether this session can go on as the other: they differ in nothing but the hash key, plans,
-    /// their first epoch, and systems that only one of them has.
+    /// their first epoch, and systems that only one of them has. Another carrier is another
+    /// session.
     fn goes_on_as(&self, other: &Self) -> bool {
         let known = self.node_id.is_some() && other.node_id.is_some();
         let same = |of: &SystemSetup, new: &SystemSetup| {
@@ -50,6 +53,7 @@ impl Session {
         (!known || self.node_id == other.node_id)
             && self.clock == other.clock
             && self.domain == other.domain
+            && self.carrier == other.carrier
             && self
                 .systems
                 .iter()
@@ -154,7 +158,8 @@ pub struct Identity {
     pub kind: SwitchKind,
     /// Its program and version.
     pub program: String,
-    /// How it marks and reads packets.
+    /// How it marks and reads packets: where it leaves the carrier to the controller, by that which
+    /// it takes where nobody chooses.
     pub marking: Marking,
 }
 
@@ -260,7 +265,10 @@ impl<T: Transport> Conversation<T> {
     }
 
     fn hello(&self, measurer: &impl Measurer) -> Message {
-        let Identity { node, role, kind, program, marking } = self.identity.clone();
+        let Identity { node, role, kind, program, mut marking } = self.identity.clone();
+        if let Some(Active { session, .. }) = &self.session {
+            marking.carrier.clone_from(&session.carrier);
+        }
         let systems = measurer.systems().iter().map(|of| of.offer).collect();
         let holding = measurer.holding();
         Message::Hello(Box::new(Hello { node, role, kind, program, marking, systems, holding }))
@@ -325,7 +333,17 @@ impl<T: Transport> Conversation<T> {
 
     fn on_welcome(&mut self, welcome: Welcome, now_ns: u64, measurer: &mut impl Measurer) {
         let Welcome { node_id, hash_key, epoch_length_ns, guards, .. } = welcome;
-        let Welcome { effective_epoch, systems, domain, .. } = welcome;
+        let Welcome { effective_epoch, systems, domain, carrier, .. } = welcome;
+        let own = &self.identity.marking;
+        let carrier = carrier.unwrap_or_else(|| own.carrier.clone());
+        if !own.can(&carrier) {
+            let problem =
+                format!("packets are to be marked by {carrier:?}, which is not done here");
+            error!(controller = self.address(), "{problem}");
+            let systems: Vec<_> = systems.iter().map(|of| of.system).collect();
+            systems.into_iter().for_each(|of| self.decline(of, effective_epoch, &problem));
+            return;
+        }
         let clock = match EpochClock::new(epoch_length_ns, guards) {
             Ok(clock) => clock,
             Err(problem) => return error!("the controller's epochs can't be kept: {problem}"),
@@ -341,7 +359,7 @@ impl<T: Transport> Conversation<T> {
         }
         let ready_ns = now_ns + measurer.setup_ns();
         let first_epoch = effective_epoch.max(clock.epoch_at(ready_ns) + 2);
-        let session = Session { node_id, hash_key, clock, first_epoch, systems, domain };
+        let session = Session { node_id, hash_key, clock, first_epoch, systems, domain, carrier };
         self.link.queue.open();
         // Another key on the same connection is the next one. One that this switch comes back to
         // may have been changed while it was away: what it holds may be of no use.
@@ -358,7 +376,8 @@ impl<T: Transport> Conversation<T> {
         self.link.queue.discard();
         match measurer.begin(&session) {
             Ok(()) => {
-                info!(first_epoch, epoch_ms = epoch_length_ns / 1_000_000, "measuring");
+                let epoch_ms = epoch_length_ns / 1_000_000;
+                info!(first_epoch, epoch_ms, carrier = session.carrier, "measuring");
                 let plan = |of: &SystemSetup| (of.system, of.plan.clone());
                 let plans = session.systems.iter().map(plan).collect();
                 self.session = Some(Active { session, plans });

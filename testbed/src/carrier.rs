@@ -14,14 +14,22 @@ pub enum Carrier {
     Tos,
     /// In the identification or flow label.
     IpId,
+    /// Left to the controller, which takes the identification where it may.
+    Auto,
 }
 
 impl Carrier {
+    /// Whether marks are in the identification or flow label.
+    pub(crate) fn is_ip_id(self) -> bool {
+        self != Self::Tos
+    }
+
     /// As switches' configuration has it.
     fn kind(self) -> &'static str {
         match self {
             Self::Tos => "tos",
             Self::IpId => "ip-id",
+            Self::Auto => "auto",
         }
     }
 
@@ -30,6 +38,7 @@ impl Carrier {
         match self {
             Self::Tos => "",
             Self::IpId => "[carrier]\nkind = \"ip-id\"\n",
+            Self::Auto => "[carrier]\nkind = \"auto\"\n",
         }
     }
 
@@ -38,12 +47,25 @@ impl Carrier {
         match self {
             Self::Tos => OfSwitch::default(),
             Self::IpId => OfSwitch::IpId,
+            Self::Auto => OfSwitch::Unchosen,
+        }
+    }
+
+    /// What software switches choose among, where the controller says which it is.
+    pub(crate) fn choices(self) -> Vec<(String, OfSwitch)> {
+        match self {
+            Self::Tos | Self::IpId => Vec::new(),
+            Self::Auto => [Self::Tos, Self::IpId]
+                .map(|carrier| (carrier.kind().to_owned(), carrier.of_switches()))
+                .to_vec(),
         }
     }
 
     /// What switches say of it in their hello.
     pub(crate) fn marking(self) -> Marking {
-        Marking { carrier: self.kind().to_owned(), ..Marking::default() }
+        let offers: Vec<_> = self.choices().into_iter().map(|(name, _)| name).collect();
+        let carrier = offers.first().cloned().unwrap_or_else(|| self.kind().to_owned());
+        Marking { carrier, offers, ..Marking::default() }
     }
 
     /// The mark of a packet from the IP header on, as it is in the contract; `None` where it is
@@ -54,8 +76,8 @@ impl Carrier {
         let (epoch, mask, hierarchy) = match (self, is_v4) {
             (Self::Tos, true) => (byte(1)? >> 7, 1, byte(1)? >> 5),
             (Self::Tos, false) => (byte(0)? >> 3 & 1, 1, byte(0)? >> 1),
-            (Self::IpId, true) => (byte(4)? >> 5, 7, byte(4)? >> 3),
-            (Self::IpId, false) => {
+            (Self::IpId | Self::Auto, true) => (byte(4)? >> 5, 7, byte(4)? >> 3),
+            (Self::IpId | Self::Auto, false) => {
                 let fields = byte(1)? << 4 & 0xF0 | byte(2)? >> 4;
                 (fields >> 5, 7, fields >> 3)
             }

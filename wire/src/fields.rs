@@ -8,7 +8,7 @@ use crate::body::{Body, put_bytes, put_text, put_u8, put_u16, put_u64};
 use crate::domain::{Domain, MAX_PREFIXES, Prefix};
 use crate::error::DecodeError;
 use crate::system::{Offer, SystemId, SystemSetup};
-use crate::{MAX_COUNTERS, MAX_NAME_BYTES, MAX_SYSTEMS, MAX_TEXT_BYTES};
+use crate::{MAX_CARRIERS, MAX_COUNTERS, MAX_NAME_BYTES, MAX_SYSTEMS, MAX_TEXT_BYTES};
 
 /// What kind of switch an edge is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -174,25 +174,55 @@ pub struct Marking {
     pub carrier: String,
     /// By which header packets in tunnels are measured: `outer` or `inner`.
     pub tunnels: String,
+    /// The carriers among which the controller may choose, in the same words; empty where the
+    /// switch has the one that is named above. Of a switch that leaves the choice to the
+    /// controller, `carrier` is the one in use, or, without a session, the one that it takes where
+    /// nobody chooses.
+    pub offers: Vec<String>,
 }
 
 impl Default for Marking {
     /// What every kind of switch can: in the ToS byte or traffic class, and the outer header.
     fn default() -> Self {
-        Self { carrier: "tos".to_owned(), tunnels: "outer".to_owned() }
+        Self { carrier: "tos".to_owned(), tunnels: "outer".to_owned(), offers: Vec::new() }
     }
 }
 
 impl Marking {
+    /// Whether the switch can mark by this carrier.
+    pub fn can(&self, carrier: &str) -> bool {
+        self.carrier == carrier || self.offers.iter().any(|offered| offered == carrier)
+    }
+
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        self.encode_without_offers(out);
+        let offers = &self.offers[..self.offers.len().min(MAX_CARRIERS)];
+        put_u8(out, offers.len() as u8);
+        offers.iter().for_each(|offer| put_text(out, offer, MAX_NAME_BYTES));
+    }
+
+    pub(crate) fn decode(body: &mut Body) -> Result<Self, DecodeError> {
+        const FIELD: &str = "number of carriers";
+        let marking = Self::decode_without_offers(body)?;
+        let offset = body.offset();
+        let number = body.u8(FIELD)?.into();
+        let offers = entries(body, (offset, FIELD), (number, MAX_CARRIERS), |body| {
+            body.text("a carrier", MAX_NAME_BYTES)
+        })?;
+        Ok(Self { offers, ..marking })
+    }
+
+    /// As version 5 has it.
+    pub(crate) fn encode_without_offers(&self, out: &mut Vec<u8>) {
         put_text(out, &self.carrier, MAX_NAME_BYTES);
         put_text(out, &self.tunnels, MAX_NAME_BYTES);
     }
 
-    pub(crate) fn decode(body: &mut Body) -> Result<Self, DecodeError> {
+    pub(crate) fn decode_without_offers(body: &mut Body) -> Result<Self, DecodeError> {
         Ok(Self {
             carrier: body.text("carrier", MAX_NAME_BYTES)?,
             tunnels: body.text("tunnels", MAX_NAME_BYTES)?,
+            offers: Vec::new(),
         })
     }
 }

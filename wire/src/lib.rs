@@ -15,6 +15,8 @@
 //! by the system's [`SystemId`]. The node sends [`Hello`](Message::Hello) with the systems that it
 //! can run; the controller answers with [`Welcome`](Message::Welcome), which holds all that the
 //! node measures by, a setup and a plan for each system, or with [`Refused`](Message::Refused).
+//! A node may leave it to the controller by which carrier it marks packets: it offers several
+//! ([`Marking::offers`]), and [`Welcome::carrier`] is the one.
 //! From then on the node pushes, for each epoch and system, its [`Side`](Message::Side)s and at
 //! last a [`Sealed`](Message::Sealed) frame; the controller sends
 //! [`Reconfigure`](Message::Reconfigure) when a plan is to change, and the node answers
@@ -99,3 +101,6 @@ pub const MAX_COUNTERS: usize = 1024;
 
 /// Most systems that a frame is about; further ones are left out when encoded.
 pub const MAX_SYSTEMS: usize = 16;
+
+/// Most carriers that a switch offers; further ones are left out when encoded.
+pub const MAX_CARRIERS: usize = 8;

@@ -146,6 +146,9 @@ pub struct Welcome {
     pub systems: Vec<SystemSetup>,
     /// Whose packets are measured.
     pub domain: Domain,
+    /// By which carrier packets are marked, in the words of [`Marking::carrier`]; `None` where the
+    /// controller does not choose.
+    pub carrier: Option<String>,
 }
 
 /// The secret of a deployment.
@@ -284,6 +287,7 @@ impl Message {
                 put_u64(out, welcome.effective_epoch);
                 fields::put_setups(out, &welcome.systems);
                 fields::put_domain(out, &welcome.domain);
+                put_text(out, welcome.carrier.as_deref().unwrap_or_default(), MAX_NAME_BYTES);
             }),
             Self::Reconfigure { system, effective_epoch, plan } => {
                 frame(out, kind::RECONFIGURE, &|out| {
@@ -441,6 +445,7 @@ impl Message {
                 effective_epoch: body.u64("effective epoch")?,
                 systems: fields::setups(body)?,
                 domain: fields::domain(body)?,
+                carrier: Some(body.text("carrier", MAX_NAME_BYTES)?).filter(|of| !of.is_empty()),
             })),
             kind::RECONFIGURE => Self::Reconfigure {
                 system: fields::system(body)?,

@@ -3,8 +3,8 @@
 //! It knew one system, ChameleMon, and one role, edge, and had ChameleMon's fields in the messages
 //! themselves. Version 1 of ChameleMon's bodies is those same bytes, so frames are mapped to
 //! messages and back without looking into them. Not everything can be said in version 5: other
-//! systems, other roles, node ids, what is known of late packets but their number, hash functions
-//! whose CRCs have secret generators.
+//! systems, other roles, node ids, a choice of carriers, what is known of late packets but their
+//! number, hash functions whose CRCs have secret generators.
 
 use crate::body::{Body, put_text, put_u8, put_u64};
 use crate::domain::Domain;
@@ -58,7 +58,7 @@ pub(crate) fn decode_body(kind: u8, body: &mut Body) -> Result<Message, DecodeEr
                 role: Role::Edge,
                 kind,
                 program,
-                marking: Marking::decode(body)?,
+                marking: Marking::decode_without_offers(body)?,
                 systems: vec![Offer { system, lowest: BODIES, highest: BODIES }],
                 holding,
             }))
@@ -107,6 +107,7 @@ pub(crate) fn decode_body(kind: u8, body: &mut Body) -> Result<Message, DecodeEr
                 effective_epoch,
                 systems,
                 domain: Domain::default(),
+                carrier: None,
             }))
         }
         kind::RECONFIGURE => Message::Reconfigure {
@@ -144,7 +145,7 @@ pub(crate) fn encode(message: &Message, out: &mut Vec<u8>) -> bool {
                 if let Some((_, bytes)) = holding {
                     out.extend_from_slice(bytes);
                 }
-                hello.marking.encode(out);
+                hello.marking.encode_without_offers(out);
             });
         }
         Message::Applied { system: SystemId::CHAMELEMON, effective_epoch, outcome } => {
@@ -190,6 +191,7 @@ pub(crate) fn encode(message: &Message, out: &mut Vec<u8>) -> bool {
                 || of.plan.len() != ATTENTION
                 || welcome.hash_key.generators != Generators::Public
                 || !welcome.domain.is_everything()
+                || welcome.carrier.is_some()
             {
                 return false;
             }

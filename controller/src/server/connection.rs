@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{info, warn};
 
 use super::gate::Gate;
-use super::hub::{Admission, Hub, Introduction, Lanes, knows_probes};
+use super::hub::{Admission, Entrance, Hub, Introduction, Lanes};
 use super::lane::{Inbound, Inlet, NodeFrame};
 use super::stream::{self, Stream, Trusted};
 use super::{steady_ns, unix_ns};
@@ -28,6 +28,9 @@ use crate::collect::{Receipt, sides_of};
 
 /// Time that a new connection has to introduce itself.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How often a node that waits for the choice of a carrier asks to be let in.
+const ENTRANCE_STEP: Duration = Duration::from_millis(50);
 
 /// Bytes that a connection may send before it is known.
 const HELLO_BYTES: usize = 4096;
@@ -119,8 +122,6 @@ struct Admitted {
     /// Its certificate, where there is TLS.
     peer: Option<Trusted>,
     name: String,
-    /// Whether it knows probes: see [`knows_probes`].
-    probes: (bool, u64),
     admission: Admission,
 }
 
@@ -176,9 +177,8 @@ async fn receive_hello(
     };
     let kind = introduction.kind.name();
     let program = introduction.program.clone();
-    let probes = knows_probes(&introduction.offers, &introduction.marking.carrier);
-    let admission = match hub.admit(&name, introduction, unix_ns()) {
-        Ok(admission) => admission,
+    let admission = match enter(&mut link, hub, &name, introduction).await {
+        Ok(admission) => admission?,
         Err(reason) => {
             warn!(node = name, %address, "refused: {reason}");
             link.refuse(reason).await;
@@ -186,13 +186,41 @@ async fn receive_hello(
         }
     };
     info!(node = name, %address, kind, program, "connected");
-    Some(Admitted { link, peer, name, probes, admission })
+    Some(Admitted { link, peer, name, admission })
+}
+
+/// Lets a node in, as soon as it is known by which carrier it is to mark packets; `None` where it
+/// has gone before.
+async fn enter(
+    link: &mut Link,
+    hub: &Hub,
+    name: &str,
+    introduction: Introduction,
+) -> Result<Option<Admission>, String> {
+    let mut waits = false;
+    loop {
+        match hub.admit(name, introduction.clone(), unix_ns())? {
+            Entrance::Admitted(admission) => return Ok(Some(admission)),
+            Entrance::Waits(edges) if !waits => {
+                let edges = edges.join(", ");
+                info!(node = name, edges, "waits: a carrier is chosen when these edges have come");
+                waits = true;
+            }
+            Entrance::Waits(_) => {}
+        }
+        match timeout(ENTRANCE_STEP, link.receive()).await {
+            // Nothing, as it should be.
+            Err(_) => {}
+            Ok(Ok(Some(other))) => return Err(format!("a {} frame before welcome", other.name())),
+            Ok(_) => return Ok(None),
+        }
+    }
 }
 
 /// Talks with a node that was let in until it goes.
 async fn serve_node(admitted: Admitted, address: SocketAddr, hub: &Hub) {
-    let Admitted { mut link, peer, name, probes, admission } = admitted;
-    let Admission { node, connection, messages } = admission;
+    let Admitted { mut link, peer, name, admission } = admitted;
+    let Admission { node, connection, messages, probes } = admission;
     let mut dismissal = Dismissal { hub, node, connection, problem: None };
     hub.paths_connected(node, probes);
     link.buffer.resize(READ_BYTES, 0);

@@ -1,6 +1,7 @@
 //! What connections, lanes and the HTTP API share: which systems run, who is connected, and, of
 //! ChameleMon, which attention is planned.
 
+mod carrier;
 mod marking;
 mod nodes;
 mod paths;
@@ -21,12 +22,12 @@ use tokio::sync::{broadcast, watch};
 
 use self::marking::Marked;
 use self::nodes::Entry;
-pub(crate) use self::nodes::{Admission, Introduction};
-pub(super) use self::paths::knows_probes;
+pub(crate) use self::nodes::{Admission, Entrance, Introduction};
 use self::rotation::Rotation;
 use self::unexpected::Unexpected;
 use super::connection;
 use super::lane::Lane;
+use crate::carrier::Carriers;
 use crate::chamelemon::State;
 use crate::clocks::Delays;
 use crate::config::Config;
@@ -63,6 +64,8 @@ pub struct Hub {
     lanes: watch::Sender<Lanes>,
     pub(crate) chamelemon: State,
     marked: Mutex<Marked>,
+    /// Where packets carry their marks, as far as switches leave that to the controller.
+    carriers: Mutex<Carriers>,
     /// Edges first, then transits, then hosts.
     nodes: Vec<Entry>,
     /// Times that messages take to the nodes and back.
@@ -106,6 +109,7 @@ impl Hub {
             lanes: watch::Sender::new(Lanes::default()),
             chamelemon,
             marked: Mutex::default(),
+            carriers: Mutex::new(carrier::kept(&config)?),
             delays: Mutex::default(),
             rotation: Rotation::default(),
             strangers: Arc::new(Guests::new(connection::bounds(nodes.len()))),

@@ -50,7 +50,7 @@ fn kept_in(folder: &Path, names: &[(&String, Role)]) -> anyhow::Result<BTreeMap<
 }
 
 /// Writes a file aside and renames it, so that a crash leaves no half of it.
-fn write(folder: &Path, name: &str, text: &str) -> std::io::Result<()> {
+pub(super) fn write(folder: &Path, name: &str, text: &str) -> std::io::Result<()> {
     fs::create_dir_all(folder)?;
     let aside = folder.join(format!("{name}.new"));
     let mut file = fs::File::create(&aside)?;

@@ -29,6 +29,7 @@ async fn scrape(State((server, guests, metrics)): State<Scraped>) -> Response {
     let make = move || {
         let Server { hub, answers, refused, unauthorized, .. } = &server;
         metrics.note_key(&hub.hash_key_status());
+        metrics.note_carrier(&hub.carrier_status());
         metrics.note_port("switches", hub.strangers());
         metrics.note_port("http", &guests);
         metrics.note_requests("busy", answers.refused());

@@ -2,8 +2,10 @@
 //! all.
 
 use calumma_chamelemon::frames::Message;
-use calumma_wire::{Marking, Outcome};
+use calumma_wire::{Marking, Outcome, VERSION, v5};
+use serde_json::{Value, json};
 
+use crate::peer::Peer;
 use crate::stories::{Controller, Edge, PATIENCE, PATIENT, encoded, hello, refused};
 
 fn marking_as(edge: &str, as_edge: Marking) -> Message {
@@ -41,7 +43,11 @@ fn an_edge_that_marks_or_reads_packets_otherwise_is_refused_and_told_where_to_lo
 #[test]
 fn edges_that_all_mark_in_another_way_are_welcome() {
     let controller = Controller::start(PATIENT);
-    let shim = Marking { carrier: "shim 0x88b5".to_owned(), tunnels: "inner".to_owned() };
+    let shim = Marking {
+        carrier: "shim 0x88b5".to_owned(),
+        tunnels: "inner".to_owned(),
+        ..Marking::default()
+    };
     let join = |edge| Edge::introduce(&controller, marking_as(edge, shim.clone()));
     let edges = [join("e1"), join("e2")];
     assert_eq!(edges[0].attention, edges[1].attention);
@@ -69,6 +75,100 @@ fn an_edge_that_signs_no_marks_is_not_let_into_a_network_that_does() {
     assert!(reason.contains("by \"tos\", those of e1 by \"ip-id\""), "{reason}");
     assert!(reason.contains("a Tofino knows \"tos\" and \"ip-id\" only"), "{reason}");
     Edge::introduce(&controller, marking_as("e2", by("ip-id")));
+}
+
+/// One that leaves the carrier to the controller.
+fn auto() -> Marking {
+    Marking { offers: vec!["tos".to_owned(), "ip-id".to_owned()], ..Marking::default() }
+}
+
+/// Comes as an edge that waits for the choice.
+fn come(controller: &Controller, name: &str) -> Peer {
+    let peer = Peer::connect(controller.running.listen(), VERSION);
+    peer.send_bytes(&encoded(&marking_as(name, auto())));
+    peer
+}
+
+/// The carrier that the welcome names.
+fn named(peer: &Peer) -> Option<String> {
+    match peer.next() {
+        Some((_, calumma_wire::Message::Welcome(welcome))) => welcome.carrier,
+        other => panic!("{other:?} instead of a welcome"),
+    }
+}
+
+#[test]
+fn the_identification_is_chosen_when_all_edges_have_offered_it_and_stays() {
+    let folder = std::env::temp_dir().join(format!("calumma-carrier-{}", std::process::id()));
+    let settings = format!("{PATIENT}\nstate_dir = {folder:?}");
+    let controller = Controller::start(&settings);
+    let e1 = come(&controller, "e1");
+    let since = std::time::Instant::now();
+    while controller.get("/api/v1/carrier")["offers"]["e1"].is_null() {
+        assert!(since.elapsed() < PATIENCE);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let status = controller.get("/api/v1/carrier");
+    assert_eq!((&status["chosen"], &status["missing"]), (&Value::Null, &json!(["e2"])));
+    assert_eq!(controller.get("/api/v1/edges")[0]["connected"], false, "it waits");
+    let e2 = come(&controller, "e2");
+    for peer in [&e1, &e2] {
+        assert_eq!(named(peer).as_deref(), Some("ip-id"));
+    }
+    let status = controller.get("/api/v1/carrier");
+    assert_eq!(
+        (&status["in_force"], &status["chosen"]["carrier"]),
+        (&"ip-id".into(), &"ip-id".into())
+    );
+    assert_eq!(controller.get("/api/v1/edges")[1]["carrier"], "ip-id");
+    let metrics = controller.get_text("/metrics");
+    let line = "calumma_carrier{by=\"controller\",carrier=\"ip-id\"} 1";
+    assert!(metrics.contains(line), "{metrics}");
+
+    // Another controller goes on by it, and waits for nobody; a file that says otherwise does not
+    // go with it, until most do.
+    drop((e1, e2));
+    controller.stop();
+    let controller = Controller::start(&settings);
+    let reason = refused(&controller, &encoded(&hello("e2")));
+    assert!(reason.contains("by \"ip-id\" here, and it offers \"tos\""), "{reason}");
+    assert!(reason.contains("kind = \"auto\""), "{reason}");
+    let e1 = come(&controller, "e1");
+    assert_eq!(named(&e1).as_deref(), Some("ip-id"));
+    let reason = refused(&controller, &encoded(&hello("e2")));
+    assert!(reason.contains("those of e1 by \"ip-id\""), "{reason}");
+
+    // An operator has another one chosen: all come again, and what they offer must allow it.
+    let (status, problem) = controller.post("/api/v1/carrier", r#"{"carrier": "ip-id"}"#);
+    assert_eq!(
+        (status, &problem["error"]),
+        (409, &json!("e2 does not offer \"ip-id\", but \"tos\""))
+    );
+    let (status, now) = controller.post("/api/v1/carrier", r#"{"carrier": "tos"}"#);
+    assert_eq!((status, &now["chosen"]["carrier"]), (200, &json!("tos")));
+    let reason = loop {
+        match e1.next() {
+            Some((_, calumma_wire::Message::Refused { reason })) => break reason,
+            Some(_) => {}
+            None => panic!("no reason"),
+        }
+    };
+    assert!(reason.contains("by \"tos\" from now on"), "{reason}");
+    controller.wait_until_gone("e1");
+    let e1 = come(&controller, "e1");
+    assert_eq!(named(&e1).as_deref(), Some("tos"));
+    Edge::join(&controller, "e2");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// In the first word that it has: that is a release older, too.
+#[test]
+fn edges_that_have_a_carrier_in_their_files_are_followed() {
+    let controller = Controller::start(&format!("{PATIENT}\nhash_generators = 'public'"));
+    let _e1 = Edge::introduce_as(&controller, &hello("e1"), v5::VERSION);
+    assert_eq!(named(&come(&controller, "e2")).as_deref(), Some("tos"));
+    let status = controller.get("/api/v1/carrier");
+    assert_eq!(status["offers"], json!({"e1": ["tos"], "e2": ["tos", "ip-id"]}));
 }
 
 #[test]

@@ -36,6 +36,7 @@ fn every_answer_is_as_the_api_describes_it() {
         ("/api/v1/deployment", String::new()),
         ("/api/v1/epochs", "?last=2".to_owned()),
         ("/api/v1/epochs/{epoch}", format!("{first}")),
+        ("/api/v1/carrier", String::new()),
         ("/api/v1/hash-key", String::new()),
         ("/api/v1/edges", String::new()),
         ("/api/v1/nodes", String::new()),

@@ -83,7 +83,8 @@ pub fn run(
     let (systems, mailboxes) = Systems::new(systems, role, lcores);
     let routes = forwarding.routes().map(|routes| routes.watch()).unwrap_or_default();
     let policy = config.policy();
-    let systems = systems.with_carrier(policy.carrier).with_strip(policy.strip).with_routes(routes);
+    let systems = systems.with_carrier(policy.carrier).with_carriers(config.carriers());
+    let systems = systems.with_strip(policy.strip).with_routes(routes);
     let reporting_over = Arc::new(AtomicBool::new(false));
     let (outlets, reporting) = match &config.sketchint.reports {
         Some(reports) => {

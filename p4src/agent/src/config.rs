@@ -147,6 +147,8 @@ pub enum CarrierKind {
     FlowLabel,
     /// In a header between Ethernet and IP.
     Shim,
+    /// Where the controller says.
+    Auto,
 }
 
 impl CarrierKind {
@@ -157,6 +159,7 @@ impl CarrierKind {
             Self::IpId => "ip-id",
             Self::FlowLabel => "flow-label",
             Self::Shim => "shim",
+            Self::Auto => "auto",
         }
     }
 
@@ -173,7 +176,7 @@ impl CarrierKind {
                  fragmented, as a fresh number: fragments and packets with an authentication header are \
                  not measured, and the fabric must not make fragments"
             }
-            Self::FlowLabel | Self::Shim => "a Tofino can't",
+            Self::FlowLabel | Self::Shim | Self::Auto => "a Tofino can't",
         }
     }
 
@@ -183,6 +186,10 @@ impl CarrierKind {
             Self::Tos | Self::IpId => None,
             Self::FlowLabel => Some("a Tofino edge does not measure IPv6"),
             Self::Shim => Some("the program has no header for a shim"),
+            Self::Auto => Some(
+                "a Tofino's program was compiled for one carrier: name that, and the controller takes \
+                 it for what the switch offers",
+            ),
         }
     }
 }
@@ -496,6 +503,8 @@ mod tests {
         assert!(of_host.contains("an end host's sink is software"), "{of_host}");
         let label = problem(&format!("{PAIR}[carrier]\nkind = \"flow-label\"\n"));
         assert!(label.contains("does not measure IPv6; all edges"), "{label}");
+        let auto = problem(&format!("{PAIR}[carrier]\nkind = \"auto\"\n"));
+        assert!(auto.contains("compiled for one carrier: name that"), "{auto}");
         let missing = Config::load(Path::new("/nonexistent/switchd.toml")).unwrap_err();
         assert!(missing.to_string().contains("--config"));
     }

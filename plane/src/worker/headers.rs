@@ -97,7 +97,11 @@ fn parse_inner<P: Packet>(counters: &mut Counters, packet: &P) -> Parsed {
 fn is_foreign<P: Packet>(carrier: Carrier, packet: &P) -> bool {
     match carrier {
         Carrier::Shim(shim) => shim.is_foreign(packet),
-        Carrier::Tos(_) | Carrier::SignedTos(_) | Carrier::FlowLabel | Carrier::IpId => false,
+        Carrier::Tos(_)
+        | Carrier::SignedTos(_)
+        | Carrier::FlowLabel
+        | Carrier::IpId
+        | Carrier::Unchosen => false,
     }
 }
 

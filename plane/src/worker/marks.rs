@@ -4,7 +4,7 @@ use calumma_sketch::Key;
 
 use super::By;
 use super::masks::positions;
-use crate::carrier::{Carrier, Carry, Detached, FlowLabel, IpId, Mark, Numbers, Signer};
+use crate::carrier::{Carrier, Carry, Detached, FlowLabel, IpId, Mark, Numbers, Signer, Unmarked};
 use crate::counters::Counters;
 use crate::flows::Flows;
 use crate::measure::Active;
@@ -26,6 +26,10 @@ macro_rules! by_carrier {
                 $done
             }
             Carrier::Shim($shim) => $done_by_shim,
+            Carrier::Unchosen => {
+                let $by = Unmarked;
+                $done
+            }
         }
     };
 }
@@ -70,7 +74,7 @@ impl<'a> Marks<'a> {
             bits.fold(0, |mask, (number, can)| mask | u32::from(can) << number)
         }
         match self.carrier {
-            Carrier::Tos(_) | Carrier::SignedTos(_) => None,
+            Carrier::Tos(_) | Carrier::SignedTos(_) | Carrier::Unchosen => None,
             Carrier::FlowLabel => Some(of(self.label(), packets, places)),
             Carrier::IpId => Some(of(self.ip_id(), packets, places)),
             Carrier::Shim(shim) => Some(of(shim, packets, places)),
@@ -304,7 +308,11 @@ impl<'a> Marks<'a> {
 pub(super) fn detach<P: Packet>(carrier: Carrier, packets: &mut [P], of: u32) -> Option<Detached> {
     match carrier {
         Carrier::Shim(shim) => Some(shim.detach(packets, of)),
-        Carrier::Tos(_) | Carrier::SignedTos(_) | Carrier::FlowLabel | Carrier::IpId => None,
+        Carrier::Tos(_)
+        | Carrier::SignedTos(_)
+        | Carrier::FlowLabel
+        | Carrier::IpId
+        | Carrier::Unchosen => None,
     }
 }
 

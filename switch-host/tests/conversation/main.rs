@@ -184,6 +184,7 @@ fn welcome_of(generators: Generators, systems: Vec<SystemSetup>) -> Message {
         effective_epoch: NOW + 2,
         systems,
         domain: Domain::default(),
+        carrier: None,
     }))
 }
 
@@ -424,6 +425,53 @@ fn a_controller_that_has_gone_silent_is_left_for_the_next_one() {
     node.conversation.transport_mut().set_silence(Duration::ZERO);
     node.connect();
     assert_eq!(node.receive(&welcome(vec![setup()]), VERSION).len(), 1);
+}
+
+/// A switch that leaves the carrier to the controller.
+fn auto() -> Node {
+    let offers = vec!["tos".to_owned(), "ip-id".to_owned()];
+    let identity = Identity { marking: Marking { offers, ..Marking::default() }, ..identity() };
+    let conversation = Conversation::over(Pipe::new(), identity, 1 << 20);
+    Node { conversation, switch: Switch::default() }
+}
+
+fn welcome_by(carrier: Option<&str>) -> Message {
+    let Message::Welcome(welcome) = welcome(vec![setup()]) else { unreachable!("a welcome") };
+    Message::Welcome(Box::new(Welcome { carrier: carrier.map(str::to_owned), ..*welcome }))
+}
+
+#[test]
+fn a_switch_marks_by_what_the_controller_chooses_and_says_so_when_it_comes_again() {
+    let mut node = auto();
+    let sent = node.connect();
+    let (_, hello) = hello_of(&sent);
+    assert_eq!((&*hello.marking.carrier, hello.marking.offers.len()), ("tos", 2));
+    assert!(node.receive(&welcome_by(Some("ip-id")), VERSION).is_empty());
+    assert_eq!(node.switch.begun[0].carrier, "ip-id");
+    node.break_off();
+    let sent = node.connect();
+    assert_eq!(hello_of(&sent).1.marking.carrier, "ip-id", "what it measures by");
+    // It goes on by the same one, and begins anew by another.
+    node.receive(&welcome_by(Some("ip-id")), VERSION);
+    assert_eq!(node.switch.begun.len(), 1);
+    node.receive(&welcome_by(Some("tos")), VERSION);
+    assert_eq!(node.switch.begun[1].carrier, "tos");
+    // It does not offer this one.
+    let sent = node.receive(&welcome_by(Some("shim 0x88b5 v2")), VERSION);
+    let [(_, Message::Applied { outcome: Outcome::Invalid { reason }, .. })] = &sent[..] else {
+        panic!("{sent:?}")
+    };
+    assert!(reason.contains("by \"shim 0x88b5 v2\", which is not done here"), "{reason}");
+    assert_eq!(node.switch.begun.len(), 2);
+}
+
+#[test]
+fn a_controller_that_does_not_choose_gets_what_the_switch_offers_first() {
+    for mut node in [auto(), Node::new()] {
+        node.connect();
+        node.receive(&welcome_by(None), VERSION);
+        assert_eq!(node.switch.begun[0].carrier, "tos");
+    }
 }
 
 /// The key changes on the connection: all goes on, and what is held is sent. It has changed while

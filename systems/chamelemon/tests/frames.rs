@@ -346,7 +346,8 @@ fn message() -> impl Strategy<Value = Message> {
     prop_oneof![
         ("\\PC{0,16}", any::<bool>(), "\\PC{0,200}").prop_map(|(edge, tofino, program)| {
             let kind = if tofino { SwitchKind::Tofino } else { SwitchKind::Software };
-            let marking = Marking { carrier: edge.clone(), tunnels: edge.clone() };
+            let marking =
+                Marking { carrier: edge.clone(), tunnels: edge.clone(), ..Marking::default() };
             Message::Hello { edge, kind, program, holding: None, marking }
         }),
         any::<[u64; 3]>().prop_map(|[sent_ns, received_ns, answered_ns]| Message::Echo {

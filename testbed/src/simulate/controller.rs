@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use calumma_analysis::{HashKeys, Node, Published};
+use calumma_controller::carrier::{Asking, Carriers, Given, Verdict, needs_tos};
 use calumma_controller::clocks::{self, ClockFilter, Exchange};
 use calumma_controller::paths::Paths;
 use calumma_controller::report::EpochReport;
 use calumma_controller::steering::noticed_in;
 use calumma_plane::secret::secret;
 use calumma_sketch::HashKey;
-use calumma_wire::{Domain, FrameReader, Message, Offer, Role, SystemId, Welcome};
+use calumma_wire::{Domain, FrameReader, Hello, Message, Offer, Role, SystemId, Welcome};
 
 use super::Setup;
 use super::lane::{Before, Done, Ends, Inbound, Lane, Plan};
@@ -76,6 +77,8 @@ struct Peer {
     /// The first epoch that it does not know to be reported.
     unreported: u64,
     clock: ClockFilter,
+    /// The carrier that it was told of.
+    carrier: Option<String>,
     /// True time at which its connection was set up, while it stands.
     connected_ns: Option<u64>,
 }
@@ -90,6 +93,7 @@ impl Peer {
             runs: Vec::new(),
             unreported: 0,
             clock: ClockFilter::default(),
+            carrier: None,
             connected_ns: None,
         }
     }
@@ -119,6 +123,9 @@ pub(super) struct Controller {
     plan: Plan,
     /// What the live one keeps on its disk: copies share it.
     keys: HashKeys,
+    carriers: Carriers,
+    /// Nodes that wait for the choice of a carrier, with their hellos.
+    waiting: Vec<(usize, Hello)>,
     paths: Paths,
     /// The first epoch that the archive has not kept, where there is one.
     acknowledged: Option<u64>,
@@ -137,11 +144,14 @@ impl Controller {
         now_ns: u64,
     ) -> Result<Self> {
         let edges = nodes.iter().filter(|node| node.role == Role::Edge).map(|node| node.id);
+        let expected = edges.clone().count();
         let mut controller = Self {
             peers: nodes.iter().cloned().map(Peer::new).collect(),
             lanes: Vec::new(),
             plan: Plan::new(setup.attention),
             keys: keys.clone(),
+            carriers: Carriers::new(expected, None),
+            waiting: Vec::new(),
             paths: Paths::new(setup.clock, setup.probes, edges),
             acknowledged: None,
             notices: Vec::new(),
@@ -166,6 +176,7 @@ impl Controller {
     /// Forgets what a node had begun to send on its last connection, but for what was learned of
     /// its clock.
     pub(super) fn connected(&mut self, node: usize, now_ns: u64) {
+        self.waiting.retain(|(of, _)| *of != node);
         let peer = &mut self.peers[node];
         let clock = std::mem::take(&mut peer.clock);
         let connected_ns = Some(now_ns);
@@ -175,6 +186,7 @@ impl Controller {
     /// A node's connection has broken.
     pub(super) fn disconnected(&mut self, node: usize, now_ns: u64) {
         self.peers[node].connected_ns = None;
+        self.waiting.retain(|(of, _)| *of != node);
         let steering = self.lanes.iter_mut().filter_map(|lane| lane.steering.as_mut());
         steering.for_each(|steering| steering.left(node, now_ns));
         self.paths.disconnected(node, self.setup.clock.epoch_at(now_ns));
@@ -197,15 +209,7 @@ impl Controller {
             self.peers[node].reader.next_message().with_context(|| format!("a frame of {name}"))?
         {
             match message {
-                Message::Hello(hello) => {
-                    let (offers, held) = (hello.systems, hello.holding);
-                    let able = offers.iter().any(|of| of.system == SystemId::PROBES);
-                    // Marks are in the ToS byte.
-                    self.paths.connected(node, self.setup.clock.epoch_at(now_ns), able, 2);
-                    self.peers[node].offers = offers;
-                    let effective_epoch = self.earliest_epoch(now_ns);
-                    answers.extend(self.welcome(node, &Before::Hello(&held), effective_epoch));
-                }
+                Message::Hello(hello) => answers.extend(self.enter(node, *hello, now_ns)?),
                 message @ (Message::Side(_) | Message::Sealed { .. } | Message::Notice { .. }) => {
                     let taken = self.take(node, message, now_ns);
                     taken.with_context(|| format!("a frame of {name}"))?;
@@ -230,6 +234,35 @@ impl Controller {
             }
         }
         Ok(answers)
+    }
+
+    /// What a node is sent that introduces itself; nothing as long as it waits for the choice of a
+    /// carrier.
+    ///
+    /// # Errors
+    /// When it does not offer the carrier of the network.
+    fn enter(&mut self, node: usize, hello: Hello, now_ns: u64) -> Result<Vec<Vec<u8>>> {
+        let Self { carriers, peers, setup, .. } = self;
+        let name_of = |at: usize| peers[at].node.name.clone();
+        let needs_tos = needs_tos(&setup.systems.on);
+        let given = Given { in_force: None, needs_tos, name_of: &name_of };
+        let measures = !hello.holding.is_empty();
+        let asking = Asking { position: node, marking: &hello.marking, measures };
+        let carrier = match carriers.verdict(asking, given, now_ns) {
+            Verdict::By(carrier) => carrier,
+            Verdict::Wait(_) => {
+                self.waiting.push((node, hello));
+                return Ok(Vec::new());
+            }
+            Verdict::Unfit(problem) => bail!("{}: {problem}", name_of(node)),
+        };
+        let able = hello.systems.iter().any(|of| of.system == SystemId::PROBES);
+        // Paths are judged as where marks are in the ToS byte.
+        self.paths.connected(node, self.setup.clock.epoch_at(now_ns), able, 2);
+        let peer = &mut self.peers[node];
+        (peer.offers, peer.carrier) = (hello.systems, Some(carrier));
+        let effective_epoch = self.earliest_epoch(now_ns);
+        Ok(self.welcome(node, &Before::Hello(&hello.holding), effective_epoch))
     }
 
     fn take(&mut self, at: usize, message: Message, received_ns: u64) -> Result<()> {
@@ -270,6 +303,7 @@ impl Controller {
             effective_epoch,
             systems,
             domain: Domain::default(),
+            carrier: peer.carrier.clone(),
         }));
         let pending = plan.change_after(effective_epoch).filter(|_| has_plan);
         let mut frames: Vec<_> = [welcome].iter().chain(&pending).map(encoded).collect();
@@ -352,6 +386,11 @@ impl Controller {
     /// When a report can't be written as JSON.
     pub(super) fn work(&mut self, now_ns: u64) -> Result<Work> {
         let mut work = Work::default();
+        for (node, hello) in std::mem::take(&mut self.waiting) {
+            let welcome = self.enter(node, hello, now_ns)?;
+            let outgoing = |frame| Outgoing { at_ns: now_ns, node, frame };
+            work.messages.extend(welcome.into_iter().map(outgoing));
+        }
         let planned_ns = now_ns + RESPONSE_NS;
         let key_from = self.keys.newest().from_epoch;
         let earliest_epoch = self.earliest_epoch(planned_ns).max(key_from);

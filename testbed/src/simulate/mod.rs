@@ -39,6 +39,7 @@ use calumma_analysis::Report;
 use calumma_chamelemon::{Attention, Layout};
 use calumma_controller::analyse::Tasks;
 use calumma_controller::attention::Bounds;
+use calumma_controller::carrier::needs_tos;
 use calumma_controller::report::EpochReport;
 use calumma_epoch::EpochClock;
 use calumma_sketch::HashKey;
@@ -103,6 +104,10 @@ impl Setup {
         ensure!(
             self.carrier == Carrier::Tos || !modelled,
             "carrier = \"ip-id\": of software switches only"
+        );
+        ensure!(
+            self.carrier != Carrier::Auto || needs_tos(&self.systems.on).is_none(),
+            "carrier = \"auto\": the controller would take the ToS byte; leave it out"
         );
         Ok(())
     }

@@ -60,7 +60,7 @@ impl Node {
         let systems = &setup.systems;
         let switch = match kind {
             SwitchKind::Software => {
-                let carrier = setup.carrier.of_switches();
+                let carrier = (setup.carrier.of_switches(), setup.carrier.choices());
                 Switch::Software(Box::new(Software::new(systems.on_switches, role, carrier)))
             }
             SwitchKind::Tofino => {

@@ -16,7 +16,6 @@ use super::numbers::Numbers;
 use super::stay::{OnWay, Stay};
 use super::truth::{Account, FlowTruth, Stranger, Touched};
 use super::way::Load;
-use crate::carrier::Carrier;
 use crate::topology::{Point, Segment};
 use crate::workload::pcap::packets_of;
 use crate::workload::{Draw, frame, identify, is_host, set_dscp};
@@ -116,7 +115,7 @@ impl Simulation {
             }
             let from = flow.edges[0];
             let mut packet = bytes(&flow.frame_of(number, 60));
-            if self.setup.carrier == Carrier::IpId {
+            if self.setup.carrier.is_ip_id() {
                 identify(packet.bytes_mut(), 0, flow.key.protocol() == TCP);
             }
             let before = packet.bytes().len();
@@ -201,7 +200,7 @@ impl Simulation {
                 for number in 0..u64::from(packets) {
                     let mut packet = bytes(&frame(&key, 60));
                     set_dscp(packet.bytes_mut(), tos >> 2);
-                    if self.setup.carrier == Carrier::IpId {
+                    if self.setup.carrier.is_ip_id() {
                         let drawn = Draw::new(self.setup.seed).of(u64::MAX - 3).of(now_ns);
                         let drawn = drawn.of(at as u64).of(number).bits();
                         identify(packet.bytes_mut(), drawn, false);

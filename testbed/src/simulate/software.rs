@@ -33,11 +33,16 @@ pub(super) struct Software {
 }
 
 impl Software {
-    /// A switch of this role that knows these systems, and marks packets by `carrier`.
-    pub(super) fn new(known: &'static [&'static dyn System], role: Role, carrier: Carrier) -> Self {
+    /// A switch of this role that knows these systems, and marks packets by `carrier`, or by the
+    /// one of `choices` that the controller says.
+    pub(super) fn new(
+        known: &'static [&'static dyn System],
+        role: Role,
+        (carrier, choices): (Carrier, Vec<(String, Carrier)>),
+    ) -> Self {
         let (systems, mailboxes) = Systems::new(known, role, 1);
         let routes = RouteWatch::default();
-        let systems = systems.with_routes(routes.clone());
+        let systems = systems.with_routes(routes.clone()).with_carriers(choices);
         let [mailbox] = mailboxes.try_into().expect("one mailbox for one lcore");
         let policy = Policy { carrier, strip: true, ..Policy::default() };
         let mut worker = Worker::new(policy, Measurement::new(mailbox));

@@ -25,13 +25,14 @@ fn reported_losses_equal_the_kernels_count_for_every_flow_of_both_families() {
 }
 
 /// Routers that set the DSCP to 0, as most networks do where they trust no host, leave alone what
-/// the identification and the flow label carry.
+/// the identification and the flow label carry, whether files say it or the controller chooses it.
 #[test]
 #[ignore = "end to end: needs root, DPDK and iperf3; `cargo xtask test` runs it"]
 fn where_routers_clear_the_dscp_losses_equal_the_kernels_count_by_ip_id() {
-    let carrier = Some("ip-id".to_owned());
-    let network = Network { loss_permille: 10, carrier, clears_dscp: true, ..Network::default() };
-    for ipv6 in [false, true] {
+    for (carrier, ipv6) in [("auto", false), ("ip-id", true)] {
+        let carrier = Some(carrier.to_owned());
+        let network =
+            Network { loss_permille: 10, carrier, clears_dscp: true, ..Network::default() };
         reports_what_the_kernel_counts(&network, ipv6);
     }
 }

@@ -54,6 +54,7 @@ macro_rules! scenarios {
 
 scenarios! {
     black_hole
+    chosen_carrier
     clock_drift
     controller_away
     dual_stack

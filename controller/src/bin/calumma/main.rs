@@ -14,7 +14,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand};
 
-use calumma_controller::api::KeyRotated;
+use calumma_controller::api::{CarrierOrder, CarrierStatus, KeyRotated};
 
 use client::Client;
 
@@ -85,6 +85,13 @@ enum Ask {
     },
     /// Have the controller draw another hash key, by which all switches measure from one epoch on
     RotateKey,
+    /// Where packets carry their marks, which carriers switches offer, and another one by command
+    Carrier {
+        /// Have this one chosen for switches with kind = "auto": tos, ip-id, or auto for the one
+        /// that the controller would choose now. All switches begin anew within seconds
+        #[arg(long, value_name = "CARRIER")]
+        choose: Option<String>,
+    },
     /// SQL over the controller's archive: `calumma query --help`
     #[command(external_subcommand)]
     Other(Vec<OsString>),
@@ -133,6 +140,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         }
         Ask::Cfs { ask } => cfs::show(&client, ask),
         Ask::RotateKey => rotate_key(&client),
+        Ask::Carrier { choose } => carrier(&client, choose),
         Ask::Other(words) => other(&words),
     }
 }
@@ -141,6 +149,26 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
 fn rotate_key(client: &Client) -> anyhow::Result<()> {
     let KeyRotated { effective_epoch } = client.post("/api/v1/hash-key/rotate")?;
     println!("all switches measure by a new hash key from epoch {effective_epoch} on");
+    Ok(())
+}
+
+/// Shows where packets carry their marks, after another choice where one is wanted.
+fn carrier(client: &Client, choose: Option<String>) -> anyhow::Result<()> {
+    const PATH: &str = "/api/v1/carrier";
+    let status: CarrierStatus = match choose {
+        Some(carrier) => client.post_json(PATH, &serde_json::to_vec(&CarrierOrder { carrier })?)?,
+        None => client.get(PATH)?,
+    };
+    let CarrierStatus { in_force, chosen, offers, missing } = status;
+    println!("in force: {}", in_force.as_deref().unwrap_or("nothing, as no edge is connected"));
+    match chosen {
+        Some(chosen) => println!("chosen: {}: {}", chosen.carrier, chosen.reason),
+        None => println!("chosen: nothing, as no switch has left it to the controller"),
+    }
+    for (node, carriers) in offers {
+        println!("{node} offers {}", carriers.join(", "));
+    }
+    missing.iter().for_each(|edge| println!("{edge} has not said what it offers"));
     Ok(())
 }
 

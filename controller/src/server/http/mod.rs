@@ -5,6 +5,7 @@
 
 mod access;
 pub(crate) mod answers;
+mod carrier;
 mod deployment;
 mod edges;
 mod files;
@@ -144,6 +145,8 @@ fn router(server: Server) -> Router {
         .routes(routes!(access::session))
         .routes(routes!(edges::health))
         .routes(routes!(deployment::deployment))
+        .routes(routes!(carrier::status))
+        .routes(routes!(carrier::order))
         .routes(routes!(hash_key::status))
         .routes(routes!(hash_key::rotate))
         .routes(routes!(edges::edges))

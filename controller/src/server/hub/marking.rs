@@ -45,16 +45,15 @@ impl Marked {
         now_ns: u64,
         name_of: impl Fn(usize) -> &'a str,
     ) -> Option<Mismatch> {
-        let other = self.edges.iter().copied().find(|&other| other != position);
-        let in_force = other.is_some() || now_ns < self.until_ns;
-        if !in_force || self.marking == *marking {
+        let in_force = self.in_force(position, now_ns)?;
+        if in_force == marking {
             return None;
         }
         self.votes.retain(|_, (_, at_ns)| now_ns < at_ns.saturating_add(VOTE_NS));
         if votes {
             self.votes.insert(position, (marking.clone(), now_ns));
         }
-        let theirs = other.map_or("the other edges", name_of);
+        let theirs = self.another(position).map_or("the other edges", name_of);
         let problem = differs(marking, &self.marking, theirs)?;
         let of = |wanted: &Marking| self.votes.values().filter(|(of, _)| of == wanted).count();
         // An edge has one vote, whether it is connected or not.
@@ -72,6 +71,25 @@ impl Marked {
         Some(Mismatch { problem, outvoted })
     }
 
+    /// How edges mark packets while the one at `position` is not there; `None` where that is open.
+    pub(super) fn in_force(&self, position: usize, now_ns: u64) -> Option<&Marking> {
+        let is_so = self.another(position).is_some() || now_ns < self.until_ns;
+        is_so.then_some(&self.marking)
+    }
+
+    /// An edge that is connected and not at this position.
+    fn another(&self, position: usize) -> Option<usize> {
+        self.edges.iter().copied().find(|&other| other != position)
+    }
+
+    /// Puts another carrier in force, and nobody is connected that marks by it yet.
+    pub(super) fn put_in_force(&mut self, carrier: &str, now_ns: u64) {
+        carrier.clone_into(&mut self.marking.carrier);
+        self.until_ns = now_ns.saturating_add(VOTE_NS);
+        self.edges.clear();
+        self.votes.clear();
+    }
+
     /// Notes that an edge is connected whose marking mismatches no other's.
     pub(super) fn insert(&mut self, position: usize, marking: Marking) {
         self.marking = marking;
@@ -87,12 +105,12 @@ impl Marked {
 
 /// In what a marking differs from that of others, in words.
 fn differs(marking: &Marking, other: &Marking, others: &str) -> Option<String> {
-    let Marking { carrier, tunnels } = marking;
+    let Marking { carrier, tunnels, .. } = marking;
     let theirs = &other.carrier;
     if theirs != carrier {
         return Some(format!(
             "its packets carry their mark by {carrier:?}, those of {others} by {theirs:?}: give all \
-             edges the same [carrier] and programs of one release; a Tofino knows \"tos\" and \
+             edges the same [carrier], or kind = \"auto\", and programs of one release; a Tofino knows \"tos\" and \
              \"ip-id\" only"
         ));
     }

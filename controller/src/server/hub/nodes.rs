@@ -11,10 +11,12 @@ use calumma_wire::{Marking, Message, Offer, Outcome, Role, SwitchKind, SystemId,
 use tokio::sync::mpsc;
 use tracing::warn;
 
+use super::paths::knows_probes;
 use super::switching::{Before, Wanted, runs_chamelemon};
 use super::{Hub, LEAD_NS, NODE_LEAD_NS, lock};
 use crate::alert::{WatchedNode, WatchedNodes};
 use crate::api::{EdgeStatus, NodeStatus, UnexpectedNode};
+use crate::carrier::Verdict;
 use crate::chamelemon::attention::reconfigure;
 use crate::chamelemon::is_chamelemon;
 use crate::clocks::{self, ClockFilter, ClockState, Exchange};
@@ -87,6 +89,8 @@ pub(super) struct Link {
     pub(super) offers: Vec<Offer>,
     /// What it runs, with the versions of the bodies.
     pub(super) runs: Vec<(SystemId, u8)>,
+    /// The carrier that welcomes name to it.
+    pub(super) named: Option<String>,
     /// The first epoch of which the node has not been sent that it is reported.
     pub(super) unreported: u64,
 }
@@ -114,7 +118,7 @@ impl Entry {
 }
 
 /// A node's hello.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Introduction {
     /// The version of the protocol that it speaks.
     pub(crate) version: u8,
@@ -129,6 +133,15 @@ pub(crate) struct Introduction {
     pub(crate) address: SocketAddr,
 }
 
+/// What becomes of a node that introduced itself and is not refused.
+#[derive(Debug)]
+pub(crate) enum Entrance {
+    /// It is let in.
+    Admitted(Admission),
+    /// It may ask again in a moment: a carrier is chosen when these edges have come.
+    Waits(Vec<String>),
+}
+
 /// A node that has been let in.
 #[derive(Debug)]
 pub(crate) struct Admission {
@@ -138,6 +151,8 @@ pub(crate) struct Admission {
     pub(crate) connection: u64,
     /// Messages for the node, the welcome first.
     pub(crate) messages: mpsc::Receiver<Message>,
+    /// Whether it knows probes: see [`knows_probes`].
+    pub(crate) probes: (bool, u64),
 }
 
 impl Hub {
@@ -301,7 +316,7 @@ impl Hub {
         name: &str,
         introduction: Introduction,
         now_ns: u64,
-    ) -> Result<Admission, String> {
+    ) -> Result<Entrance, String> {
         let Introduction { version, role, kind, program, offers, .. } = introduction;
         let Introduction { holding, held, marking, address, .. } = introduction;
         let Some(&position) = self.positions.get(name) else {
@@ -346,7 +361,19 @@ impl Hub {
         // finds the node connected.
         let mut plan = self.chamelemon.plan();
         let mut marked = lock(&self.marked);
+        let measures = !held.is_empty();
         let name_of = |position: usize| self.nodes[position].node.name.as_str();
+        let marking = match self.carrier_for(&marked, position, (&marking, measures), now_ns) {
+            Verdict::By(carrier) => {
+                Marking { carrier, tunnels: marking.tunnels, offers: Vec::new() }
+            }
+            Verdict::Wait(edges) => {
+                return Ok(Entrance::Waits(
+                    edges.into_iter().map(|at| name_of(at).into()).collect(),
+                ));
+            }
+            Verdict::Unfit(problem) => return refuse(problem),
+        };
         let votes = role == Role::Edge;
         if let Some(mismatch) = marked.mismatch((position, votes), &marking, now_ns, name_of) {
             drop(marked);
@@ -369,6 +396,7 @@ impl Hub {
         }
         if role == Role::Edge {
             marked.insert(position, marking.clone());
+            self.carrier_connected(&marking.carrier);
         }
         lock(&self.delays).set(position, None);
         // Those of the switch that was connected before may be none of this one's.
@@ -377,6 +405,9 @@ impl Hub {
         status.address = Some(address);
         status.kind = Some(kind.name());
         status.program = Some(program);
+        // Version 5 has no words for it, and no choice.
+        let named = (version != v5::VERSION).then(|| marking.carrier.clone());
+        let probes = knows_probes(&offers, &marking.carrier);
         status.carrier = Some(marking.carrier);
         status.tunnels = Some(marking.tunnels);
         status.measuring_problem = wanted.problem();
@@ -387,17 +418,25 @@ impl Hub {
         let effective_epoch = self.earliest_epoch(now_ns);
         wanted.note_lacking(position);
         let of = (&wanted, &Before::Hello(&held));
-        for message in self.welcome(&plan, position, of, effective_epoch) {
+        for message in self.welcome(&plan, (position, named.as_deref()), of, effective_epoch) {
             // There is room: the channel is new.
             let _ = sender.try_send(message);
         }
         let runs = wanted.systems();
         let since_ns = steady_ns();
         let unreported = 0;
-        let new =
-            Link { connection, since_ns, messages: sender, version, offers, runs, unreported };
+        let new = Link {
+            connection,
+            since_ns,
+            messages: sender,
+            version,
+            offers,
+            runs,
+            named,
+            unreported,
+        };
         *link = Some(new);
-        Ok(Admission { node: position, connection, messages })
+        Ok(Entrance::Admitted(Admission { node: position, connection, messages, probes }))
     }
 
     /// Disconnects edges that mark packets otherwise than most.

@@ -13,7 +13,7 @@ const BY_THREE_BITS: u64 = 8;
 
 /// Whether a node with these offers knows probes, and how many epochs marks in such a carrier tell
 /// apart.
-pub(in crate::server) fn knows_probes(offers: &[Offer], carrier: &str) -> (bool, u64) {
+pub(super) fn knows_probes(offers: &[Offer], carrier: &str) -> (bool, u64) {
     let able = offers.iter().any(|offer| offer.system == SystemId::PROBES);
     let in_tos = carrier.contains("tos");
     (able, if in_tos { BY_BIT } else { BY_THREE_BITS })

@@ -137,7 +137,7 @@ impl Hub {
             let Some(link) = &state.link else { continue };
             let wanted = Wanted::new(&lanes, entry.node.role, &link.offers);
             let of = (&wanted, &Before::Runs(&link.runs));
-            let messages = self.welcome(&plan, position, of, epoch);
+            let messages = self.welcome(&plan, (position, link.named.as_deref()), of, epoch);
             messages.into_iter().for_each(|message| link.send(&entry.node.name, message));
         }
     }

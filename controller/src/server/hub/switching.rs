@@ -71,12 +71,13 @@ impl Wanted {
 }
 
 impl Hub {
-    /// What the node at `position` is sent: all that it measures by from `effective_epoch` on, and
-    /// the changes of attention and hash key that are still to come.
+    /// What the node at `position` is sent: all that it measures by from `effective_epoch` on, the
+    /// carrier of marks where it can be named, and the changes of attention and hash key that are
+    /// still to come.
     pub(super) fn welcome(
         &self,
         plan: &Plan,
-        position: usize,
+        (position, carrier): (usize, Option<&str>),
         (wanted, before): (&Wanted, &Before<'_>),
         effective_epoch: u64,
     ) -> Vec<Message> {
@@ -106,13 +107,14 @@ impl Hub {
             effective_epoch,
             systems,
             domain: lock(&self.domain).clone(),
+            carrier: carrier.map(str::to_owned),
         }));
         let mut messages: Vec<Message> = [welcome].into_iter().chain(pending).collect();
         let key_from = self.keys().newest().from_epoch;
         if key_from > effective_epoch {
             let runs = wanted.systems();
             let of = (wanted, &Before::Runs(&runs));
-            messages.extend(self.welcome(plan, position, of, key_from));
+            messages.extend(self.welcome(plan, (position, carrier), of, key_from));
         }
         messages
     }
@@ -142,7 +144,8 @@ impl Hub {
             if changes {
                 let before = std::mem::replace(&mut link.runs, systems);
                 let of = (&wanted, &Before::Runs(&before));
-                let messages = self.welcome(&plan, position, of, effective_epoch);
+                let node = (position, link.named.as_deref());
+                let messages = self.welcome(&plan, node, of, effective_epoch);
                 messages.into_iter().for_each(|message| link.send(&entry.node.name, message));
             }
             if changes || problem.is_some() {

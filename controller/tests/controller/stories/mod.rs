@@ -119,7 +119,7 @@ impl Controller {
     }
 
     /// The body of an answer, whatever it is.
-    fn get_text(&self, path: &str) -> String {
+    pub(crate) fn get_text(&self, path: &str) -> String {
         let request =
             format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         let answer = self.answer(&request);

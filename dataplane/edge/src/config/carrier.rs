@@ -13,8 +13,8 @@ use crate::parse::tunnel::Tunnels;
 pub struct CarrierConfig {
     /// Where.
     pub kind: CarrierKind,
-    /// With kind "tos": the DSCP (0 to 63) that packets are given back at egress, its upper three
-    /// bits or, with a signature, all of it. Unset, 0.
+    /// With kind "tos" or "auto": the DSCP (0 to 63) that packets are given back at egress, its
+    /// upper three bits or, with a signature, all of it. Unset, 0.
     pub dscp: Option<u8>,
     /// With kind "tos": whether the lower three bits of the DSCP tell marked packets from others.
     /// Unset, they don't.
@@ -36,6 +36,8 @@ pub enum CarrierKind {
     IpId,
     /// In a header between Ethernet and IP.
     Shim,
+    /// Where the controller says: in the ToS byte or the identification.
+    Auto,
 }
 
 impl CarrierConfig {
@@ -50,8 +52,9 @@ impl CarrierConfig {
     pub(super) fn check(&self, mistakes: &mut Mistakes) {
         let tos = self.kind == CarrierKind::Tos;
         match self.dscp {
-            Some(_) if !tos => {
-                mistakes.add("carrier.dscp", "only kind = \"tos\" gives a DSCP back; leave it out");
+            Some(_) if !tos && self.kind != CarrierKind::Auto => {
+                let problem = "only kind = \"tos\", or \"auto\", gives a DSCP back; leave it out";
+                mistakes.add("carrier.dscp", problem);
             }
             Some(dscp) if dscp > 63 => {
                 mistakes.add("carrier.dscp", format!("{dscp} is no DSCP; they are 0 to 63"));
@@ -59,8 +62,11 @@ impl CarrierConfig {
             _ => {}
         }
         if self.signature.is_some() && !tos {
-            mistakes
-                .add("carrier.signature", "kinds other than \"tos\" always have one; leave it out");
+            let problem = match self.kind {
+                CarrierKind::Auto => "kind = \"auto\" chooses among carriers without; leave it out",
+                _ => "kinds other than \"tos\" always have one; leave it out",
+            };
+            mistakes.add("carrier.signature", problem);
         }
         match self.ether_type {
             Some(_) if self.kind != CarrierKind::Shim => {
@@ -78,10 +84,28 @@ impl CarrierConfig {
     }
 
     /// Whether packets that one switch marks by this section are marked to one that goes by
-    /// `other`. While packets are under way, nothing else may change.
+    /// `other`. While packets are under way, nothing else may change; nor may the DSCP of a carrier
+    /// that a session brings.
     pub fn marks_as(&self, other: &Self) -> bool {
+        if [self.kind, other.kind].contains(&CarrierKind::Auto) {
+            return self == other;
+        }
         let marks = |config: &Self| (Self { dscp: None, ..*config }).carrier();
         marks(self) == marks(other)
+    }
+
+    /// The carriers among which the controller may choose, each with its words; the first one is
+    /// taken where it does not. None where the section says which it is.
+    pub(super) fn choices(&self) -> Vec<(String, Carrier)> {
+        let choice = |kind| {
+            let dscp = self.dscp.filter(|_| kind == CarrierKind::Tos);
+            let config = Self { kind, dscp, ..Self::default() };
+            (config.words(), config.carrier())
+        };
+        match self.kind {
+            CarrierKind::Auto => vec![choice(CarrierKind::Tos), choice(CarrierKind::IpId)],
+            _ => Vec::new(),
+        }
     }
 
     /// Where packets carry their mark, in words that are the same where
@@ -94,6 +118,7 @@ impl CarrierConfig {
             Carrier::FlowLabel => "flow-label v2".to_owned(),
             Carrier::IpId => "ip-id".to_owned(),
             Carrier::Shim(shim) => format!("shim {:#06x} v2", shim.ether_type),
+            Carrier::Unchosen => "auto".to_owned(),
         }
     }
 
@@ -120,10 +145,15 @@ impl CarrierConfig {
                  edges must be of this release, a Tofino's program compiled for it"
             }
             Carrier::Shim(_) => "the mark is four bytes more, which the fabric's MTU must allow",
+            Carrier::Unchosen => {
+                "the controller says where the mark is: \"ip-id\" where all edges offer that and \
+                 nothing needs the ToS byte, else \"tos\"; it costs what that one does. No packet is \
+                 marked before the controller has said it, and those that come with a mark keep it"
+            }
         }
     }
 
-    /// The carrier.
+    /// The carrier; with kind "auto" that of the time before the controller has said it.
     pub fn carrier(&self) -> Carrier {
         let dscp = self.dscp.unwrap_or_default();
         match (self.kind, self.signature) {
@@ -131,6 +161,7 @@ impl CarrierConfig {
             (CarrierKind::Tos, _) => Carrier::Tos(Tos { dscp }),
             (CarrierKind::FlowLabel, _) => Carrier::FlowLabel,
             (CarrierKind::IpId, _) => Carrier::IpId,
+            (CarrierKind::Auto, _) => Carrier::Unchosen,
             (CarrierKind::Shim, _) => Carrier::Shim(
                 self.ether_type.map_or_else(Shim::default, |ether_type| Shim { ether_type }),
             ),

@@ -14,6 +14,14 @@ impl Config {
         let mut lines =
             vec![format!("carrier: {}: {}", self.carrier.words(), self.carrier.costs())];
         let against = self.against_ip_id();
+        let choices = self.carriers();
+        if !choices.is_empty() {
+            let offers: Vec<_> = choices.iter().map(|(words, _)| format!("{words:?}")).collect();
+            lines.push(format!("carrier: it offers {}", offers.join(" and ")));
+            let why = against.into_iter().map(|why| format!("carrier: not \"ip-id\": {why}"));
+            lines.extend(why);
+            return lines;
+        }
         if !is_ip_id && against.is_empty() {
             lines.push(
                 "carrier: not \"ip-id\", as the file does not say so. Nothing in it stands against \
@@ -27,6 +35,16 @@ impl Config {
         let what = if is_ip_id { "but against \"ip-id\" is" } else { "not \"ip-id\":" };
         lines.extend(against.into_iter().map(|why| format!("carrier: {what} {why}")));
         lines
+    }
+
+    /// The carriers among which the controller may choose, each with its words, as far as the file
+    /// goes with them; none where it says which it is.
+    pub fn carriers(&self) -> Vec<(String, Carrier)> {
+        let mut choices = self.carrier.choices();
+        if !choices.is_empty() && !self.against_ip_id().is_empty() {
+            choices.retain(|(_, carrier)| *carrier != Carrier::IpId);
+        }
+        choices
     }
 
     /// What the file has that does not go with `ip-id`.

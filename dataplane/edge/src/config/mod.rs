@@ -280,7 +280,9 @@ impl Config {
 
     /// What all switches of a network must do alike, as the controller is told.
     pub fn marking(&self) -> Marking {
-        Marking { carrier: self.carrier.words(), tunnels: self.measure.tunnels.name().to_owned() }
+        let offers: Vec<_> = self.carriers().into_iter().map(|(words, _)| words).collect();
+        let carrier = offers.first().cloned().unwrap_or_else(|| self.carrier.words());
+        Marking { carrier, tunnels: self.measure.tunnels.name().to_owned(), offers }
     }
 
     /// What lcores go by and may be changed while they run.

@@ -121,6 +121,7 @@ fn a_carrier_is_what_the_configuration_says() {
         ("signature = true\ndscp = 8", Carrier::SignedTos(Tos { dscp: 8 })),
         ("kind = 'flow-label'", Carrier::FlowLabel),
         ("kind = 'ip-id'", Carrier::IpId),
+        ("kind = 'auto'\ndscp = 8", Carrier::Unchosen),
         ("kind = 'shim'", Carrier::Shim(Shim { ether_type: 0x88B5 })),
         ("kind = 'shim'\nether_type = 0x9ABC", Carrier::Shim(Shim { ether_type: 0x9ABC })),
     ] {
@@ -143,6 +144,36 @@ fn switches_are_marked_alike_by_the_same_words_and_releases_differ_in_them() {
     // Those before had other bits there, and said "flow-label" and "shim 0x88b5".
     assert_eq!(words("kind = 'flow-label'"), "flow-label v2");
     assert_eq!(words("kind = 'shim'"), "shim 0x88b5 v2");
+}
+
+/// One that the file does not go with is not offered.
+#[test]
+fn a_switch_that_leaves_the_carrier_to_the_controller_offers_what_its_file_goes_with() {
+    let with = |text: &str| {
+        Config::parse(&format!("{text}\n[carrier]\nkind = 'auto'\ndscp = 8"), "edge.toml").unwrap()
+    };
+    let config = with(PAIR);
+    let marking = config.marking();
+    assert_eq!(
+        (&*marking.carrier, &marking.offers[..]),
+        ("tos", &["tos".into(), "ip-id".into()][..])
+    );
+    let carriers: Vec<_> = config.carriers().into_iter().map(|(_, carrier)| carrier).collect();
+    assert_eq!(carriers, [Carrier::Tos(Tos { dscp: 8 }), Carrier::IpId]);
+    let lines = config.on_carrier();
+    assert!(lines[0].starts_with("carrier: auto: the controller says"), "{lines:?}");
+    assert_eq!(lines[1..], ["carrier: it offers \"tos\" and \"ip-id\""]);
+
+    let sink = with(&PAIR.replacen("role = \"host\"", "role = \"host\"\nhost_sink = true", 1));
+    assert_eq!(sink.marking().offers, ["tos"]);
+    let lines = sink.on_carrier();
+    assert!(lines[2].starts_with("carrier: not \"ip-id\": host_sink of port"), "{lines:?}");
+    let plain = Config::parse(PAIR, "edge.toml").unwrap();
+    assert!(plain.carriers().is_empty() && plain.marking().offers.is_empty());
+    // What comes with the session can't change without another one.
+    assert_eq!(config.following(&with(PAIR)).1, [""; 0]);
+    let other = Config::parse(&format!("{PAIR}\n[carrier]\nkind = 'auto'"), "edge.toml").unwrap();
+    assert_eq!(config.following(&other).1, ["carrier.kind, signature and ether_type"]);
 }
 
 #[test]
@@ -230,6 +261,7 @@ fn what_a_carrier_can_not_be_is_said_with_the_remedy() {
         ("kind = 'shim'\ndscp = 0", "only kind = \"tos\""),
         ("kind = 'flow-label'\nsignature = true", "carrier.signature"),
         ("kind = 'ip-id'\ndscp = 0", "only kind = \"tos\""),
+        ("kind = 'auto'\nsignature = true", "among carriers without"),
         ("kind = 'vlan'", "flow-label"),
     ] {
         let problem = problem(&format!("{PAIR}\n[carrier]\n{section}"));

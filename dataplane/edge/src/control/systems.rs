@@ -29,9 +29,12 @@ pub static SYSTEMS: &[&dyn System] = &[&ChameleMon, &SketchInt, &Cfs];
 pub struct Systems {
     known: &'static [&'static dyn System],
     role: Role,
-    /// Whether the carrier of marks has room for claims.
-    carries_claims: bool,
-    carries_stacks: bool,
+    /// Where packets carry their marks.
+    carrier: Carrier,
+    /// Where they may, each by its name, when a session says it; none where it does not.
+    choices: Vec<(String, Carrier)>,
+    /// Whether INT stacks are taken out of packets for hosts.
+    strips: bool,
     /// When the switch's routes changed.
     routes: RouteWatch,
     /// By which lcores hand on packets that are to be reported at once.
@@ -51,6 +54,9 @@ struct Running {
     /// Whether it has left the session.
     left: bool,
 }
+
+/// Systems that begin a session, their halves on the control thread, and their keys.
+type Begun = (Vec<&'static dyn System>, Vec<Box<dyn SwitchSystem>>, KeyKind);
 
 /// What a system has finished.
 #[derive(Debug)]
@@ -94,19 +100,10 @@ impl Systems {
     ) -> (Self, Vec<Mailbox>) {
         let (merger, mailboxes) = LcoreMerger::new(lcores);
         let (running, paths) = (Vec::new(), Paths::default());
-        let (carries_claims, carries_stacks) = (true, true);
+        let (carrier, choices, strips) = (Carrier::default(), Vec::new(), true);
         let (routes, outlets) = (RouteWatch::default(), Outlets::default());
-        let systems = Self {
-            known,
-            role,
-            carries_claims,
-            carries_stacks,
-            routes,
-            outlets,
-            merger,
-            running,
-            paths,
-        };
+        let systems =
+            Self { known, role, carrier, choices, strips, routes, outlets, merger, running, paths };
         (systems, mailboxes)
     }
 
@@ -129,18 +126,21 @@ impl Systems {
 
     /// The same where packets carry marks so.
     #[must_use]
-    pub fn with_carrier(mut self, carrier: Carrier) -> Self {
-        self.carries_claims = carrier.carries_claims();
-        self.carries_stacks = carrier.carries_stacks();
-        self
+    pub fn with_carrier(self, carrier: Carrier) -> Self {
+        Self { carrier, ..self }
+    }
+
+    /// The same where each session says which of these it is, by its name; none where none does.
+    #[must_use]
+    pub fn with_carriers(self, choices: Vec<(String, Carrier)>) -> Self {
+        Self { choices, ..self }
     }
 
     /// The same on a switch that takes INT stacks out of packets for hosts, or does not. One that
     /// does not can be no sink.
     #[must_use]
-    pub fn with_strip(mut self, strip: bool) -> Self {
-        self.carries_stacks &= strip || self.role == Role::Transit;
-        self
+    pub fn with_strip(self, strips: bool) -> Self {
+        Self { strips, ..self }
     }
 
     /// Those that run on this switch.
@@ -166,10 +166,33 @@ impl Systems {
             lcores: self.merger.lcores(),
             routes: self.routes.clone(),
             outlets: self.outlets.clone(),
-            carries_claims: self.carries_claims,
-            carries_stacks: self.carries_stacks,
+            carries_claims: self.carrier.carries_claims(),
+            carries_stacks: self.carrier.carries_stacks()
+                && (self.strips || self.role == Role::Transit),
         };
         Ok((system, system.begin(&context, setup)?))
+    }
+
+    /// Where packets carry their marks in a session, where sessions say it.
+    fn chosen(&self, session: &Session) -> Result<Option<Carrier>, String> {
+        if self.choices.is_empty() {
+            return Ok(None);
+        }
+        let chosen = self.choices.iter().find(|(name, _)| *name == session.carrier);
+        let (_, carrier) = chosen
+            .ok_or_else(|| format!("packets are not marked by {:?} here", session.carrier))?;
+        Ok(Some(*carrier))
+    }
+
+    /// All systems' halves for a session, and by which keys they measure.
+    fn begin_all(&self, session: &Session) -> Result<Begun, String> {
+        let begun: Result<Vec<_>, String> =
+            session.systems.iter().map(|setup| self.begin_one(session, setup)).collect();
+        let (systems, halves): (Vec<_>, Vec<Box<dyn SwitchSystem>>) = begun?.into_iter().unzip();
+        let Some(keys) = common_keys(halves.iter().map(|half| half.keys())) else {
+            return Err("the systems measure by different keys; let them run one by one".to_owned());
+        };
+        Ok((systems, halves, keys))
     }
 
     fn running(&self, system: SystemId) -> Option<Running> {
@@ -272,12 +295,19 @@ impl Measurer for Systems {
     }
 
     fn begin(&mut self, session: &Session) -> Result<(), String> {
-        let begun: Result<Vec<_>, String> =
-            session.systems.iter().map(|setup| self.begin_one(session, setup)).collect();
-        let (systems, halves): (Vec<_>, Vec<_>) = begun?.into_iter().unzip();
-        let Some(keys) = common_keys(halves.iter().map(|half| half.keys())) else {
-            return Err("the systems measure by different keys; let them run one by one".to_owned());
+        let before = self.carrier;
+        let chosen = self.chosen(session)?;
+        self.carrier = chosen.unwrap_or(before);
+        let begun = self.begin_all(session);
+        let (systems, halves, keys) = match begun {
+            Ok(begun) => begun,
+            Err(problem) => {
+                // The session before goes on.
+                self.carrier = before;
+                return Err(problem);
+            }
         };
+        self.merger.set_carrier(chosen);
         let Session { clock, first_epoch, hash_key, .. } = *session;
         self.merger.set_domain(session.domain.clone());
         self.merger.begin(clock, first_epoch, hash_key, keys, halves);

@@ -6,12 +6,15 @@ use std::path::Path;
 
 use crate::captured::captured;
 use crate::passage::{CARRIERS, Edge, Passage, cut, whole};
-use calumma_edge::carrier::{Carrier, Carry, FlowLabel, IpId, Mark, Numbers, SignedTos, Signer};
+use calumma_edge::carrier::{
+    Carrier, Carry, FlowLabel, IpId, Mark, Numbers, SignedTos, Signer, Tos,
+};
 use calumma_edge::measure::Measurement;
 use calumma_edge::packet::{Frame, Packet};
 use calumma_edge::parse::tunnel::{Inside, Tunnels};
 use calumma_edge::parse::{Malformed, Parsed, Unmeasured, parse};
 use calumma_edge::worker::{DropMask, Policy, Worker};
+use calumma_epoch::{EpochClock, Guards};
 use calumma_plane::{Hierarchy, LcoreMerger};
 use calumma_sketch::{BURST, KeyKind};
 use calumma_wire::Secret;
@@ -188,6 +191,52 @@ fn an_edge_without_a_session_hands_no_marks_to_hosts() {
         assert_eq!((counters.egress_recorded, counters.egress_unmarked), (0, 0), "{name}");
         assert_eq!(counters.egress_unrecorded, carried, "{name}");
     }
+}
+
+/// A switch that leaves its carrier to the controller: before the first session nothing is done to
+/// packets, then it is the session's.
+#[test]
+fn a_session_brings_its_carrier_and_no_packet_is_changed_before() {
+    const SECRET: Secret = Secret { key: [7; 32], generators: calumma_wire::Generators::Secret };
+    let packet = fragmented(&udp(0xE3, [1, 2], [1, 2], &[]), 0x4000, 17);
+    let (mut merger, mut mailboxes) = LcoreMerger::new(1);
+    let policy = Policy { carrier: Carrier::Unchosen, ..Policy::default() };
+    let mut worker = Worker::new(policy, Measurement::new(mailboxes.remove(0)));
+    for pass in [Worker::ingress, Worker::egress] {
+        let mut arrived = frames(std::slice::from_ref(&packet));
+        pass(&mut worker, &mut arrived);
+        assert_eq!(arrived[0].bytes(), packet);
+    }
+    let counters = worker.counters;
+    assert_eq!((counters.ingress_unrecorded, counters.egress_unrecorded), (1, 1));
+
+    let clock = EpochClock::new(50_000_000, Guards::default()).unwrap();
+    let mut epoch = 11;
+    for carrier in [Carrier::IpId, Carrier::Tos(Tos { dscp: 0x38 }), Carrier::IpId] {
+        merger.set_carrier(Some(carrier));
+        merger.begin(clock, epoch, SECRET, KeyKind::Ipv4, Vec::new());
+        worker.advance_to(clock.start_of(epoch) + 25_000_000);
+        let mut arrived = frames(std::slice::from_ref(&packet));
+        worker.ingress(&mut arrived);
+        let signer = Signer::new(SECRET, epoch);
+        let numbers = Numbers::new();
+        let by_id = IpId { signer: Some(&signer), numbers: &numbers, claims: 0 };
+        let wanted = Mark::of_epoch(epoch, Hierarchy::NonSampledLl);
+        let bytes = arrived[0].bytes();
+        if carrier == Carrier::IpId {
+            assert_eq!((by_id.read(&arrived[0], 14), bytes[15]), (Some(wanted), packet[15]));
+        } else {
+            assert_eq!((bytes[15] >> 5, &bytes[18..20]), (wanted.bits(), &packet[18..20]));
+        }
+        worker.egress(&mut arrived);
+        assert_eq!(arrived[0].bytes(), packet, "{carrier:?}");
+        epoch += 5;
+    }
+    // The settings may be read again meanwhile.
+    worker.set_policy(policy);
+    let mut arrived = frames(std::slice::from_ref(&packet));
+    worker.ingress(&mut arrived);
+    assert_ne!(arrived[0].bytes()[18..20], packet[18..20]);
 }
 
 /// Gives a packet's traffic class these bits of a DSCP.

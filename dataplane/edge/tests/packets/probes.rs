@@ -195,6 +195,7 @@ impl Two {
             first_epoch: 1,
             systems: Vec::new(),
             domain: Domain::default(),
+            carrier: "tos".to_owned(),
         };
         let mut paths = Paths::default();
         paths.begin(&session, true);

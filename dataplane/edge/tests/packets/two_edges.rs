@@ -373,7 +373,7 @@ fn a_bit_alone_tells_an_epoch_from_the_next_and_three_tell_eight() {
             assert_eq!((counted_in(&exit), exit.late_packets), (None, 1), "{carrier:?}, {epochs}");
         }
         let exit = late_by(apart - 1, carrier);
-        if carrier.is_keyed() {
+        if carrier.needs_session() {
             // Its signature is that of an epoch of which no packet is believed any more.
             assert_eq!((counted_in(&exit), exit.late_packets), (None, 0));
             assert_eq!(exit.lcores[0].counters.egress_unmarked, 1);

@@ -127,6 +127,7 @@ impl Controller {
             effective_epoch: self.clock.epoch_at(unix_ns()) + 1,
             systems,
             domain,
+            carrier: None,
         })));
     }
 

@@ -215,6 +215,7 @@ impl Message {
                 effective_epoch,
                 systems: vec![setup(&layout, &attention, version)],
                 domain: Domain::default(),
+                carrier: None,
             })),
             Self::Reconfigure { effective_epoch, attention } => wire::Message::Reconfigure {
                 system: ID,

@@ -120,7 +120,11 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
                 kind: SwitchKind::Software,
                 program: "calumma-edge 0.1.0".to_owned(),
                 holding: Some(Holding { attention: attention(), effective_epoch: epoch }),
-                marking: Marking { carrier: "shim 0x88b5".to_owned(), tunnels: "inner".to_owned() },
+                marking: Marking {
+                    carrier: "shim 0x88b5".to_owned(),
+                    tunnels: "inner".to_owned(),
+                    ..Marking::default()
+                },
             },
         ),
         (

@@ -164,13 +164,13 @@ impl Passage {
             let (mask, dscp) = match self.carrier {
                 Carrier::Tos(tos) => (0xE0, tos.dscp),
                 Carrier::SignedTos(tos) => (0xFC, tos.dscp),
-                Carrier::FlowLabel | Carrier::IpId | Carrier::Shim(_) => (0, 0),
+                Carrier::FlowLabel | Carrier::IpId | Carrier::Shim(_) | Carrier::Unchosen => (0, 0),
             };
             let header = &mut wanted[ip_offset..ip_offset + 20];
             if header[0] >> 4 == 6 {
                 let word = u32::from_be_bytes(header[..4].try_into().unwrap());
                 let class = (word >> 20) as u8 & !mask | dscp << 2 & mask;
-                let label = if self.carrier.is_keyed() { 0 } else { word & 0xF_FFFF };
+                let label = if self.carrier.needs_session() { 0 } else { word & 0xF_FFFF };
                 header[..4]
                     .copy_from_slice(&(6 << 28 | u32::from(class) << 20 | label).to_be_bytes());
             } else {

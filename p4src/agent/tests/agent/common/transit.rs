@@ -18,6 +18,7 @@ pub(crate) fn session(system: SystemId, setup: Vec<u8>, first_epoch: u64) -> Ses
         hash_key: Secret::new([7; 32]),
         clock: EpochClock::new(50_000_000, Guards::default()).unwrap(),
         domain: Domain::default(),
+        carrier: "tos".to_owned(),
         first_epoch,
         systems: vec![SystemSetup { system, version: 1, setup, plan: Vec::new() }],
     }
