@@ -81,7 +81,9 @@ impl Sketching {
         let share = setup.carried_share();
         let limits = Limits { flows: flows_limit, share, ..Limits::default() };
         let name = |node: &Arc<Node>| (u32::from(node.id), node.name.clone());
-        let names = deployment.nodes.iter().map(name).collect();
+        // An end host is no hop.
+        let switches = deployment.nodes.iter().filter(|node| node.role != Role::Host);
+        let names = switches.map(name).collect();
         let windows = Windows::new(setup.layout, limits, deployment.hash_keys.clone(), names);
         let lifecycle = Lifecycle::new(&setup, attention, deployment.clock, deployment.nodes);
         Ok(Self { parameters, lifecycle, windows })

@@ -45,6 +45,10 @@ pub(crate) fn all(
     }
     let changes =
         last.map(|last| changes::at_switches(sinks, last, u64::from(layout.heavy_change_packets)));
+    // Of switches that no sink names nothing is known but bounds.
+    for &node in hitters.keys().chain(changes.iter().flat_map(BTreeMap::keys)) {
+        sums.entry(node).or_insert_with(|| none(node));
+    }
     let are_told_apart = sinks.iter().all(|sink| sink.window.totals.nodes_full == 0);
     let are_counted = sinks.iter().all(|sink| {
         let is_counted = |row: &calumma_sketch::sketchint::FlowRow<_>| row.has_inflation;
@@ -80,6 +84,21 @@ pub(crate) fn all(
         }
     };
     sums.into_iter().map(report).collect()
+}
+
+/// Of a switch that no packet named.
+fn none(node: u32) -> NodeSums {
+    NodeSums {
+        node,
+        packets: 0,
+        sum_ns: 0,
+        min_ns: u32::MAX,
+        max_ns: 0,
+        latencies: Histogram::default(),
+        queued: 0,
+        queue_sum: 0,
+        queue_max: 0,
+    }
 }
 
 fn add(sum: &mut NodeSums, more: &NodeSums) {

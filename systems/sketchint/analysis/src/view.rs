@@ -1,6 +1,6 @@
 //! A window as one sink saw it, and what that says of a flow.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use calumma_analysis::Flow;
@@ -43,6 +43,9 @@ pub(crate) struct SinkView {
     pub(crate) beside: Option<Beside>,
     /// Packets beside its rows that may have come by switches without saying so.
     pub(crate) silent: u64,
+    /// Switches that packets may have come by beside those that it names: all of the deployment's
+    /// where it does not tell all apart.
+    pub(crate) unnamed: Arc<[u32]>,
 }
 
 /// What is known of a flow.
@@ -224,8 +227,10 @@ impl SinkView {
         if flow.is_exact && !flow.rows.is_empty() {
             return self.nodes_of(flow);
         }
-        let all = self.window.nodes.iter().map(|of| of.node);
-        all.filter(|&node| self.hop(flow, node).packets.at_most != Some(0)).collect()
+        let named = self.window.nodes.iter().map(|of| of.node);
+        let all: BTreeSet<u32> = named.chain(self.unnamed.iter().copied()).collect();
+        let may = |&node: &u32| self.hop(flow, node).packets.at_most != Some(0);
+        all.into_iter().filter(may).collect()
     }
 
     /// How many packets of a flow came by a switch that is not the sink, by those that say so.

@@ -208,6 +208,10 @@ impl Windows {
             has_rows: self.layout.shape.row_sets > 0,
             beside: None,
             silent: silent_beside_rows(&window),
+            unnamed: match window.totals.nodes_full {
+                0 => Arc::default(),
+                _ => self.names.0.keys().copied().collect(),
+            },
             is_sound: delivery.is_whole() && has_all_packets && is_in_time,
             window,
         })

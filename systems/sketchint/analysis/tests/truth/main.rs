@@ -4,6 +4,7 @@
 mod check;
 mod hostile;
 mod share;
+mod tofino;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -162,6 +163,8 @@ struct Network {
     late: u64,
     /// What became of packets that entered, all at e2.
     entered: Option<Entered>,
+    /// Whether e2 is a Tofino.
+    tofino: bool,
 }
 
 impl Network {
@@ -175,7 +178,8 @@ impl Network {
         let limits = Limits { flows: 10_000, share, ..Limits::default() };
         let windows = Windows::new(layout, limits, HashKeys::new(key), names.collect());
         let (family, hash_key) = (HashFamily::new(&key), key.id());
-        Self { windows, layout, family, hash_key, lcores, window: 1000, late: 0, entered: None }
+        let (entered, tofino) = (None, false);
+        Self { windows, layout, family, hash_key, lcores, window: 1000, late: 0, entered, tofino }
     }
 
     fn sink(&self, own: u32, packets: &[Packet]) -> Side {
@@ -210,7 +214,10 @@ impl Network {
         let mut lcores = lcores.into_iter();
         let mut record = lcores.next().unwrap();
         lcores.for_each(|lcore| record.merge(&lcore));
-        let window = record.frame(self.hash_key, self.lcores);
+        let mut window = record.frame(self.hash_key, self.lcores);
+        if self.tofino && own == 2 {
+            tofino::keeps(&mut window);
+        }
         Side {
             system: SystemId::SKETCHINT,
             epoch,

@@ -1,0 +1,79 @@
+//! A sink that keeps no paths and tells no switches apart, and none of the narrowest counters: what
+//! is known of them is said to be unknown, and what the others say has bounds that hold.
+
+use calumma_analysis::Flow;
+use calumma_sketch::TowerSketch;
+use calumma_sketch::sketchint::Shape;
+use calumma_sketchint::frames::Window;
+use proptest::prelude::*;
+
+use super::{Network, key, layout, packets_of, play, traffic};
+
+/// Leaves of a window what a Tofino keeps of one.
+pub(crate) fn keeps(window: &mut Window) {
+    window.totals.nodes_full = window.nodes.iter().map(|of| of.packets).sum();
+    window.nodes.clear();
+    window.totals.paths_full = window.totals.int_packets;
+    window.paths.clear();
+    let levels: Vec<_> = window.sizes.levels().collect();
+    let mut bytes = Vec::new();
+    window.sizes.write_to(&mut bytes);
+    bytes[..levels[0].bytes() + levels[1].bytes()].fill(u8::MAX);
+    window.sizes = TowerSketch::from_bytes(&levels, &bytes).unwrap();
+}
+
+fn shape(tower_words: u32) -> Shape {
+    Shape { tower_words, pair_buckets: 64, row_sets: 0, keys: 1024, ..Shape::default() }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn bounds_hold_of_what_a_tofino_says(traffic in traffic(150), tower_words in 16..200_u32) {
+        let mut network = Network::new(layout(shape(tower_words)), 1);
+        network.tofino = true;
+        for found in play(&traffic, &mut network)? {
+            prop_assert!(found.nodes.iter().all(|node| node.packets.is_none()));
+            prop_assert!(found.sinks[0].heavy_hitters_complete);
+        }
+    }
+}
+
+#[test]
+fn what_a_tofino_does_not_keep_is_null() {
+    let mut network = Network::new(layout(shape(256)), 1);
+    network.tofino = true;
+    let packets = [packets_of(1, 1, 50), packets_of(2, 2, 40)].concat();
+    network.report([&packets, &[]]);
+    let found = network.report([&[packets_of(1, 1, 10), packets].concat(), &[]]).findings;
+    let sink = &found.sinks[0];
+    assert_eq!((sink.coverage.packets, sink.coverage.int_packets), (100, 100));
+    assert_eq!((sink.paths_full, sink.paths.len()), (100, 0));
+    assert_eq!(sink.entropy, None);
+    assert!(sink.entropy_min <= sink.entropy_max && sink.entropy_min.is_some());
+    assert!((sink.cardinality.unwrap() - 2.0).abs() < 0.1, "by the other arrays");
+    assert!(sink.heavy_hitters_complete && sink.heavy_hitters.len() == 2);
+    assert!(
+        sink.size_distribution
+            .iter()
+            .flatten()
+            .all(|bin| { bin.flows.is_none() || bin.at_least == bin.at_most })
+    );
+    // The flow came by e1, s1 and e2, and bounds say how often at most.
+    let flow = found.flows.iter().find(|of| of.flow == Flow::from(&key(1))).unwrap();
+    assert!(!flow.exact && flow.paths.is_empty() && flow.int_packets.is_none());
+    assert_eq!(flow.packets.at_most, Some(60));
+    let hops: Vec<(&str, Option<u64>)> =
+        flow.hops.iter().map(|hop| (&*hop.node, hop.packets.at_most)).collect();
+    assert_eq!(hops, [("e1", Some(60)), ("e2", Some(60)), ("s1", Some(60))]);
+    assert!(flow.hops.iter().all(|hop| hop.mean_us.is_none() && hop.mean_min_us.is_none()));
+    // No latency of a switch is known, and its heavy hitters may be others as well.
+    let s1 = found.nodes.iter().find(|node| node.node == "s1").unwrap();
+    assert_eq!((s1.packets, s1.latency_us.mean, s1.inflated), (None, None, None));
+    assert!(!s1.heavy_hitters_complete);
+    let [heavy] = &s1.heavy_hitters[..] else { panic!("{:?}", s1.heavy_hitters) };
+    assert_eq!((heavy.flow, heavy.packets.at_most), (Flow::from(&key(1)), Some(60)));
+    let [change] = s1.heavy_changes.as_deref().unwrap() else { panic!("{s1:?}") };
+    assert!(change.flow == Flow::from(&key(1)) && change.change.allows(10));
+}
