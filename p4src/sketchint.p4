@@ -81,10 +81,12 @@ struct request_t {
 #include "include/marking.p4"
 #include "include/int/lengths.p4"
 #ifndef ROLE_TRANSIT
+#include "include/int/totals.p4"
 #include "include/int/source.p4"
 #include "include/int/sink.p4"
 #include "include/lanes.p4"
 #include "include/int/flow_hash.p4"
+#include "include/int/generated/sizes.p4"
 #include "include/int/tower.p4"
 #ifdef ACU
 #include "include/int/tower_acu.p4"
@@ -124,6 +126,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
     Counter<bit<64>, bit<1>>(2, CounterType_t.PACKETS) markers;
     bool clears;
     bool marks;
+    bool marks6;
 
     action clear() {
         clears = true;
@@ -140,9 +143,15 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
         marks = true;
     }
 
-    // Whether packets from hosts get a mark: the timestamp bit, and no hierarchy.
+    action mark_both() {
+        marks = true;
+        marks6 = true;
+    }
+
+    // Whether packets from hosts get a mark: the timestamp bit, and no hierarchy; those of IPv4, or
+    // of IPv6 as well.
     table sources {
-        actions = { mark; NoAction; }
+        actions = { mark; mark_both; NoAction; }
         default_action = NoAction;
         size = 1;
     }
@@ -154,6 +163,10 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
 
     action clear6() {
         hdr.ipv6.traffic_class[4:4] = 0;
+    }
+
+    action mark6() {
+        hdr.ipv6.traffic_class[7:5] = meta.mark;
     }
 #endif
 
@@ -208,6 +221,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
 #ifndef ROLE_TRANSIT
         clears = false;
         marks = false;
+        marks6 = false;
         clearing.apply();
         sources.apply();
         if (clears && meta.from_host && dscp[2:2] == 1) {
@@ -251,6 +265,8 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
 #ifndef ROLE_TRANSIT
         if (marks && meta.measured && meta.from_host) {
             marking.apply(hdr.ipv4.mark, meta.mark, meta.changed);
+        } else if (marks6 && hdr.ipv6.isValid() && meta.from_host) {
+            mark6();
         }
 #endif
         if (request.collects) {
@@ -277,6 +293,7 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
     Marking() marking;
     mark_t given_back;
     bool takes_back;
+    bool takes_back6;
     TowerRequest() request_of;
     Tower() sizes;
     towers_t request;
@@ -292,6 +309,9 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
     Large() large;
     LargeRequest() large_of;
     large_t keeps;
+    Totals() totals;
+    TotalsRequest() totals_of;
+    totals_t adds;
     sizes_t counted;
     bool records;
     bool is_open;
@@ -335,20 +355,30 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
         request.group = group;
         at.group = group;
         keeps.group = group;
+        adds.group = group;
     }
 
     action take_back() {
         takes_back = true;
     }
 
-    // Whether packets for hosts have a mark, which is taken out.
+    action take_back_both() {
+        takes_back = true;
+        takes_back6 = true;
+    }
+
+    action give_back6() {
+        hdr.ipv6.traffic_class[7:5] = given_back;
+    }
+
+    // Whether packets for hosts have a mark, which is taken out: those of IPv4, or of IPv6 as well.
     table sinks {
-        actions = { take_back; NoAction; }
+        actions = { take_back; take_back_both; NoAction; }
         default_action = NoAction;
         size = 1;
     }
 
-    // The windows that packets for hosts are recorded in.
+    // The windows that packets are recorded in.
     table windows {
         key = { hdr.bridge.timestamp : exact; }
         actions = { record_in; NoAction; }
@@ -370,6 +400,10 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
         pairs = { hdr.collect.next, hdr.collect.next, hdr.collect.next };
     }
 
+    action says_of_stack() {
+        adds.event = WITH_STACK | 6w0 ++ hdr.telemetry.exceeded ++ hdr.telemetry.too_long;
+    }
+
     action number_as(bit<32> number) {
         met.own = number;
         at.own = RECORD;
@@ -389,8 +423,10 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
         at = { NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, 3, 0 };
         met = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 };
         keeps = { NOTHING, NOTHING, 0, 0 };
+        adds = { NOTHING, 0, 0 };
         given_back = 0;
         takes_back = false;
+        takes_back6 = false;
         sinks.apply();
         is_open = false;
         records = false;
@@ -398,6 +434,7 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
             request_of.apply(hdr.collect, request);
             places_of.apply(hdr.collect, at);
             large_of.apply(hdr.collect, keeps);
+            totals_of.apply(hdr.collect, adds);
             of_collection();
         } else if (meta.kind != CONTINUED) {
             windows.apply();
@@ -433,15 +470,23 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
                 whole = hdr.tcp.isValid() || hdr.udp.isValid();
             }
             push.apply(hdr, meta, eg_intr_md.egress_port, eg_prsr_md.global_tstamp, enters, passes,
-                       whole, latency);
+                       whole,
+#ifndef ROLE_TRANSIT
+                       adds.event,
+#endif
+                       latency);
 #ifdef ROLE_TRANSIT
             if (to_host) {
                 packets.count(0);
             }
 #else
             // Of packets for hosts: 1 recorded, 2 of a window that is not open, 0 of no flow that
-            // the switch can tell.
-            if (to_host && meta.kind != MEASURED) {
+            // the switch can tell. Of packets that enter: 2 likewise.
+            if (enters && !is_open) {
+                packets.count(2);
+            } else if (enters) {
+                adds.access = RECORD;
+            } else if (to_host && meta.kind != MEASURED) {
                 packets.count(0);
             } else if (to_host && !is_open) {
                 packets.count(2);
@@ -453,8 +498,16 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
                 records = true;
                 met.latency = latency;
                 own.apply();
-                if (meta.strips == 1) {
+                adds.access = RECORD;
+                adds.event = PLAIN;
+                if (hdr.bridge.from_host == 1) {
+                    adds.event = LOCAL;
+                } else if (meta.strips == 1) {
                     meet.apply(hdr, met, at);
+                    says_of_stack();
+                    if (hdr.taken[10].isValid()) {
+                        adds.event = adds.event | BEYOND;
+                    }
                 }
             }
             if (meta.strips == 1) {
@@ -467,13 +520,17 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
             } else if (takes_back && to_host && meta.kind == MEASURED) {
                 // What had a stack has all of its host's DSCP back.
                 marking.apply(hdr.ipv4.mark, given_back, meta.changed);
+            } else if (takes_back6 && to_host && hdr.ipv6.isValid()) {
+                give_back6();
             }
 #endif
         }
 #ifndef ROLE_TRANSIT
         sizes.apply(request, word8, word16, word32, counted, hdr.record);
         places.apply(at, pairs, met, hdr.record);
-        large.apply(hdr, meta.ports, counted, pairs, word16, records, keeps, hdr.record);
+        large.apply(hdr, meta.ports, counted, pairs, word16, records, keeps, adds.event,
+                    hdr.record);
+        totals.apply(adds, hdr.record);
 #endif
         hdr.bridge.setInvalid();
     }

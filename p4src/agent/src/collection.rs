@@ -37,8 +37,30 @@ pub struct Source {
     pub registers: Vec<String>,
     /// Elements of one group.
     pub elements: u32,
+    /// How packets name a group.
+    pub groups: Groups,
     /// What a packet takes along on each pass.
     pub record: Record,
+}
+
+/// How collection packets name the groups of a source. They number elements with 16 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Groups {
+    /// Elements of the second group go on where those of the first end.
+    ByElement,
+    /// The second group is a source of its own, of the number behind: either may have 2^16
+    /// elements.
+    ByNumber,
+}
+
+impl Source {
+    /// The number and first element by which packets name the group of timestamp bit `bit`.
+    fn group(&self, bit: u32) -> (u8, u32) {
+        match self.groups {
+            Groups::ByElement => (self.number, bit * self.elements),
+            Groups::ByNumber => (self.number + bit as u8, 0),
+        }
+    }
 }
 
 /// What a collection packet takes along of an element.
@@ -147,12 +169,13 @@ pub struct Gathering {
 impl Gathering {
     /// Gathers the group of timestamp bit `bit`; `request` is the number of its first round.
     pub fn new(source: &Source, bit: u32, request: u32) -> Gathering {
-        let Source { number, elements, record, .. } = *source;
+        let Source { elements, record, .. } = *source;
+        let (number, first) = source.group(bit);
         let reads = record.reads().iter();
         Gathering {
             source: number,
             record,
-            first: bit * elements,
+            first,
             elements,
             rounds: Rounds::from(request),
             parts: reads.map(|&read| (read, vec![None; elements as usize])).collect(),
@@ -238,8 +261,8 @@ pub struct Clearing {
 impl Clearing {
     /// Clears the group of timestamp bit `bit`; `request` is the number of its first round.
     pub fn new(source: &Source, bit: u32, request: u32) -> Clearing {
-        let Source { number, elements, record, .. } = *source;
-        let first = bit * elements;
+        let Source { elements, record, .. } = *source;
+        let (number, first) = source.group(bit);
         let left = cut(0, elements).map(|(at, length)| (first + at, length)).collect();
         Clearing { source: number, record, rounds: Rounds::from(request), left }
     }
@@ -375,7 +398,7 @@ mod tests {
     use super::*;
 
     fn source(number: u8, elements: u32, record: Record) -> Source {
-        Source { number, registers: Vec::new(), elements, record }
+        Source { number, registers: Vec::new(), elements, groups: Groups::ByElement, record }
     }
 
     #[test]
@@ -414,6 +437,24 @@ mod tests {
             assert_eq!(clearing.take(&report), Ok(Sender::Last));
         }
         assert!(clearing.is_complete());
+    }
+
+    #[test]
+    fn groups_of_any_size_are_named_by_number() {
+        let of = source(4, 1 << 16, Record::Words(1));
+        let by_number = Source { groups: Groups::ByNumber, ..of };
+        let mut gathering = Gathering::new(&by_number, 1, 7);
+        let requests = gathering.requests();
+        assert_eq!(requests.len(), (1 << 16) / RUN as usize);
+        assert_eq!(requests[1][14..20], [5, 2, 0x10, 0, 0x10, 0]);
+        // The last element, behind which there is none.
+        let mut report = vec![0; 12];
+        report
+            .extend_from_slice(&[0x88, 0xB5, 5, 2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0, 9]);
+        assert_eq!(gathering.take(&report), Ok(Sender::Last));
+        assert_eq!(gathering.requests().last().unwrap()[16..20], [0xF0, 0, 0x0F, 0xFF]);
+        let mut clearing = Clearing::new(&by_number, 1, 9);
+        assert!(clearing.requests().iter().all(|request| request[14..16] == [5, 4]));
     }
 
     proptest! {

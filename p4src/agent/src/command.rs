@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Context, anyhow, bail};
 use calumma_bfrt::Info;
 use calumma_wire::Role;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
 use crate::config::Config;
@@ -54,7 +54,12 @@ enum Command {
         #[arg(long, value_name = "NAME", default_value = "chamelemon")]
         system: String,
 
-        /// The controller's configuration (TOML); ChameleMon's constants follow from its [layout].
+        /// The role of the switch; of a system of several the first of these.
+        #[arg(long, value_enum)]
+        role: Option<SwitchRole>,
+
+        /// The controller's configuration (TOML); ChameleMon's constants follow from its [layout],
+        /// those of SketchINT from [sketchint].
         #[arg(long, value_name = "FILE")]
         controller: Option<PathBuf>,
     },
@@ -67,10 +72,41 @@ enum Command {
         #[arg(value_name = "FILE")]
         description: PathBuf,
 
-        /// The controller's configuration (TOML); ChameleMon's sizes follow from its [layout].
+        /// The role of the switch; of a system of several the first of these.
+        #[arg(long, value_enum)]
+        role: Option<SwitchRole>,
+
+        /// The controller's configuration (TOML); ChameleMon's sizes follow from its [layout], those
+        /// of SketchINT from [sketchint].
         #[arg(long, value_name = "FILE")]
         controller: Option<PathBuf>,
     },
+}
+
+/// What a switch is built for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+enum SwitchRole {
+    /// With hosts behind it.
+    Edge,
+    /// In the middle.
+    Transit,
+}
+
+impl From<SwitchRole> for Role {
+    fn from(role: SwitchRole) -> Self {
+        match role {
+            SwitchRole::Edge => Self::Edge,
+            SwitchRole::Transit => Self::Transit,
+        }
+    }
+}
+
+/// The role that a system's program is built for: the one that was asked for, if it runs there.
+fn role_of(system: &dyn System, asked: Option<SwitchRole>) -> anyhow::Result<Role> {
+    let roles = system.roles();
+    let role = asked.map(Role::from).or(roles.first().copied());
+    role.filter(|role| roles.contains(role))
+        .ok_or_else(|| anyhow!("{} does not run on switches of that role", system.name()))
 }
 
 /// Runs `calumma-switchd` by its command line, with those measurement systems.
@@ -84,11 +120,11 @@ pub fn main_with(systems: &'static [&'static dyn System]) -> ExitCode {
         .init();
     let arguments = Arguments::parse();
     let result = match (arguments.command, &arguments.run.config) {
-        (Some(Command::Contract { system, controller }), _) => {
-            contract(systems, &system, controller.as_deref())
+        (Some(Command::Contract { system, role, controller }), _) => {
+            contract(systems, (&system, role), controller.as_deref())
         }
-        (Some(Command::Fits { description, controller }), _) => {
-            fits(systems, &description, controller.as_deref())
+        (Some(Command::Fits { description, role, controller }), _) => {
+            fits(systems, (&description, role), controller.as_deref())
         }
         (None, Some(config)) => run(systems, config, arguments.run.check),
         (None, None) => Ok(()),
@@ -113,11 +149,16 @@ fn run(systems: &'static [&'static dyn System], path: &Path, check: bool) -> any
     daemon::run(systems, path)
 }
 
-fn contract(systems: &[&dyn System], name: &str, controller: Option<&Path>) -> anyhow::Result<()> {
+fn contract(
+    systems: &[&dyn System],
+    (name, role): (&str, Option<SwitchRole>),
+    controller: Option<&Path>,
+) -> anyhow::Result<()> {
     let known = systems.iter().copied().find(|system| system.name() == name);
     let system =
         known.ok_or_else(|| anyhow!("no system {name:?}; there are {}", names(systems)))?;
-    let Build { constants, defines, .. } = build(system, controller)?;
+    let role = role_of(system, role)?;
+    let Build { constants, defines, .. } = build(system, role, controller)?;
     let program = system.program();
     match constants {
         Some(constants) => {
@@ -129,7 +170,7 @@ fn contract(systems: &[&dyn System], name: &str, controller: Option<&Path>) -> a
     for (name, value) in defines {
         eprintln!("compile {program} with -D {name}={value}");
     }
-    if system.roles().contains(&Role::Edge) {
+    if role == Role::Edge && system.may_go_by_identification() {
         eprintln!("and with -D {}=1 where carrier.kind = \"ip-id\"", marks::DEFINE);
     }
     Ok(())
@@ -137,7 +178,7 @@ fn contract(systems: &[&dyn System], name: &str, controller: Option<&Path>) -> a
 
 fn fits(
     systems: &[&dyn System],
-    description: &Path,
+    (description, role): (&Path, Option<SwitchRole>),
     controller: Option<&Path>,
 ) -> anyhow::Result<()> {
     let place = || description.display().to_string();
@@ -146,7 +187,7 @@ fn fits(
     let Some(system) = system::of_program(systems, &info) else {
         bail!("{}: no system's program; there are those of {}", place(), names(systems));
     };
-    let Build { needs, .. } = build(system, controller)?;
+    let Build { needs, .. } = build(system, role_of(system, role)?, controller)?;
     fits::check(&info, &needs).with_context(place)?;
     let carrier = marks::of_program(&info);
     marks::check(&info, carrier).with_context(place)?;
@@ -155,14 +196,14 @@ fn fits(
 }
 
 /// How a system's program is built for a controller's configuration; without one, by default.
-fn build(system: &dyn System, controller: Option<&Path>) -> anyhow::Result<Build> {
+fn build(system: &dyn System, role: Role, controller: Option<&Path>) -> anyhow::Result<Build> {
     let Some(path) = controller else {
-        return system.build(&toml::Table::new()).map_err(anyhow::Error::msg);
+        return system.build(role, &toml::Table::new()).map_err(anyhow::Error::msg);
     };
     let place = || path.display().to_string();
     let text = std::fs::read_to_string(path).with_context(place)?;
     let table = text.parse().with_context(place)?;
-    system.build(&table).map_err(anyhow::Error::msg).with_context(place)
+    system.build(role, &table).map_err(anyhow::Error::msg).with_context(place)
 }
 
 fn names(systems: &[&dyn System]) -> String {

@@ -175,6 +175,9 @@ pub(crate) fn numbered(info: &Info, entry: &TableEntry) -> Result<Entry, InfoErr
         .map(|&(name, field)| match field {
             Match::Exact(value) => (name, calumma_bfrt::Match::Exact(value.into())),
             Match::Range(low, high) => (name, calumma_bfrt::Match::Range(low.into(), high.into())),
+            Match::Ternary(value, mask) => {
+                (name, calumma_bfrt::Match::Ternary(value.into(), mask.into()))
+            }
         })
         .collect();
     let args: Vec<(&str, u64)> =

@@ -16,7 +16,7 @@ use crate::config::{
 };
 use crate::driver::{Driver, entry};
 use crate::routes::{Hop, Mac, RouteConfig};
-use crate::{notices, ports};
+use crate::{notices, ports, tables};
 
 const HOST_IN: &str = "Ingress.host_ports";
 const HOST_OUT: &str = "Egress.host_ports";
@@ -29,6 +29,14 @@ const COLLECTORS: &str = "Ingress.collection.collectors";
 
 /// Programs that make packets longer have it.
 const MTUS: &str = "Egress.push.mtus";
+
+/// Programs that make them shorter have these: the ports by which packets leave whose stacks are to
+/// be taken out, and the domains whose stacks are.
+const SINKS: &str = "Ingress.sink.ports";
+pub(crate) const DOMAINS: &str = "Ingress.sink.domains";
+
+/// The version of INT-MD.
+pub(crate) const INT_VERSION: u32 = 2;
 
 /// Tables that hold what the configuration says and nothing else, but for [`MEMBERS`].
 const TABLES: [&str; 7] = [HOST_IN, HOST_OUT, PAIRS, PUNT, ROUTES, ROUTES_6, COLLECTORS];
@@ -51,13 +59,17 @@ pub fn configure(driver: &Driver, config: &Config) -> Result<(), ClientError> {
     let members = members(driver.info(), &groups)?;
     let old_members = driver.entries(MEMBERS)?;
     let mut present = Vec::new();
-    for table in TABLES.into_iter().chain(limits(driver.info())) {
+    let programs = [limits(driver.info()), sinks(driver.info())];
+    for table in TABLES.into_iter().chain(programs.into_iter().flatten()) {
         present.extend(driver.entries(table)?);
     }
     // No route may lead to a group that is not there yet, or no longer.
     driver.add(&old_members, &members)?;
     driver.change(&present, &entries(driver.info(), config, &groups)?)?;
     driver.change(&driver.entries(MEMBERS)?, &members)?;
+    if sinks(driver.info()).is_some() && driver.entries(DOMAINS)?.is_empty() {
+        driver.change(&[], &driver.numbered(&[any_domain()])?)?;
+    }
     match config.collection.method {
         Method::Packets => mirrors(driver, &config.collection),
         Method::Registers => Ok(()),
@@ -67,6 +79,32 @@ pub fn configure(driver: &Driver, config: &Config) -> Result<(), ClientError> {
 /// The table of what fits each port, where the program has it.
 fn limits(info: &Info) -> Option<&'static str> {
     info.table(MTUS).is_ok().then_some(MTUS)
+}
+
+/// The table of the ports that stacks are taken out at, where the program has it.
+fn sinks(info: &Info) -> Option<&'static str> {
+    info.table(SINKS).is_ok().then_some(SINKS)
+}
+
+/// Stacks of any domain are taken out: that holds until a session has one.
+fn any_domain() -> tables::TableEntry {
+    stacks_of(0, 0)
+}
+
+/// Stacks of the domains are taken out that are `domain` where the mask has ones.
+pub(crate) fn stacks_of(domain: u32, mask: u32) -> tables::TableEntry {
+    tables::TableEntry {
+        table: DOMAINS.to_owned(),
+        keys: vec![
+            ("hdr.telemetry.version", tables::Match::Exact(INT_VERSION)),
+            ("hdr.telemetry.reserved", tables::Match::Exact(0)),
+            ("hdr.telemetry.domain", tables::Match::Ternary(domain, mask)),
+            ("hdr.telemetry.own_instructions", tables::Match::Exact(0)),
+            ("hdr.telemetry.own_flags", tables::Match::Exact(0)),
+        ],
+        action: "known",
+        args: Vec::new(),
+    }
 }
 
 /// The number of each set of next hops: the same for as long as the configuration has the set,
@@ -124,7 +162,7 @@ fn entries(
     config: &Config,
     groups: &BTreeMap<&[Hop], u16>,
 ) -> Result<Vec<TableEntry>, InfoError> {
-    let (mut out, limits) = (Vec::new(), limits(info));
+    let (mut out, limits, sinks) = (Vec::new(), limits(info), sinks(info));
     let mut add = |table, key: (&str, Match), action, args: &[(&str, u64)]| {
         out.push(entry(info, table, &[key], action, args)?);
         Ok::<(), InfoError>(())
@@ -138,6 +176,9 @@ fn entries(
             let dscp = [("dscp", u64::from(config.carrier.dscp >> 3))];
             add(HOST_IN, ("ingress_port", number), "host", &[])?;
             add(HOST_OUT, ("egress_port", number), "host", &dscp)?;
+            if let Some(table) = sinks {
+                add(table, ("port", number), "sink", &[])?;
+            }
         }
         if let Some(table) = limits {
             add(table, ("port", number), "limit", &[("mtu", port.mtu.into())])?;

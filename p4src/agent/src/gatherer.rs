@@ -155,9 +155,10 @@ impl Gatherer {
             if due_ns <= now_ns {
                 let next = epoch + self.window - epoch % self.window;
                 let last = if self.setup.is_ahead() { next } else { epoch + 1 };
+                let plan = lock(&self.plans).freeze(epoch);
                 for epoch in epoch..last {
                     if self.clean.remove(&epoch) && epoch <= self.end.load(Ordering::Relaxed) {
-                        self.prepare(epoch)?;
+                        self.prepare(epoch, plan.clone())?;
                     }
                 }
                 return Ok(ControlFlow::Continue(()));
@@ -167,7 +168,12 @@ impl Gatherer {
         match self.channels.tasks.recv_timeout(most) {
             Ok(Task::Collect(closed)) => self.side(closed, &[])?,
             Ok(Task::Finish { epoch, closed, numbers }) => {
-                closed.map_or(Ok(()), |closed| self.side(closed, &numbers))?;
+                if let Some(closed) = closed {
+                    if self.setup.ingress_at_take() {
+                        self.side(Closed { side: SideKind::Ingress, ..closed.clone() }, &[])?;
+                    }
+                    self.side(closed, &numbers)?;
+                }
                 self.clear(epoch)?;
             }
             Ok(Task::Seal { epoch, late_packets, numbers }) => {
@@ -235,11 +241,9 @@ impl Gatherer {
         Ok(())
     }
 
-    /// Settles the configuration of `epoch` and fills its tables, all but what opens its group to
-    /// packets that leave.
-    fn prepare(&mut self, epoch: u64) -> Result<(), ClientError> {
+    /// Fills the tables of `epoch` by a plan, all but what opens its group to packets that leave.
+    fn prepare(&mut self, epoch: u64, plan: Plan) -> Result<(), ClientError> {
         let start = Instant::now();
-        let plan = lock(&self.plans).freeze(epoch);
         let EpochEntries { gate, rest } = match self.setup.epoch(epoch, &plan) {
             Ok(entries) => entries,
             Err(problem) => {
@@ -267,7 +271,11 @@ impl Gatherer {
         let mut totals = packets(&self.driver)?.to_vec();
         totals.extend(self.counters.named());
         for Total { name, counter, cell: at } in &self.totals {
-            totals.push((name, cell(&self.driver, counter, *at)?));
+            let counted = cell(&self.driver, counter, *at)?;
+            match totals.iter_mut().find(|(other, _)| other == name) {
+                Some((_, sum)) => *sum += counted,
+                None => totals.push((name, counted)),
+            }
         }
         Ok(totals.into_iter().map(|(name, total)| (name.to_owned(), total)).collect())
     }

@@ -326,6 +326,8 @@ impl Measuring {
                 marks: run.marks.clone(),
                 armed: Vec::new(),
             },
+            ingress_at_take: run.setup.ingress_at_take(),
+            stopped: run.setup.needs().stopped,
         };
         let channels = Channels { tasks, ready: give_ready, parts: self.to_controller.clone() };
         let gatherer = Gatherer::new(driver, collector, run, channels, self.counters.clone());
@@ -362,6 +364,17 @@ impl Measuring {
 }
 
 impl Measuring {
+    /// Sets what tables do on a miss. A driver that is away is given it when it is back, with all
+    /// that holds for the session.
+    fn put(&self, entries: &[TableEntry]) {
+        let Some(driver) = self.driver.as_ref().filter(|_| !entries.is_empty()) else { return };
+        let numbered = driver.numbered(entries).map_err(ClientError::from);
+        let put = numbered.and_then(|entries| driver.change(&[], &entries));
+        if let Err(problem) = put {
+            error!("an entry can't be written: {problem}");
+        }
+    }
+
     fn role(&self) -> Role {
         self.config.role.into()
     }

@@ -111,6 +111,10 @@ pub(crate) struct Pilot {
     /// When the routes changed last.
     pub(crate) routes: RouteWatch,
     pub(crate) marked_by: MarkedBy,
+    /// Whether the ingress side is taken out with the last side of its window.
+    pub(crate) ingress_at_take: bool,
+    /// Tables that are emptied when it stops.
+    pub(crate) stopped: Vec<String>,
 }
 
 /// Where the program numbers notices, and what it may send.
@@ -140,6 +144,9 @@ impl Pilot {
         let result = self.silence().and_then(|()| self.rotate(stop));
         // A driver that has gone sends none either.
         let _ = self.silence();
+        for table in &self.stopped {
+            let _ = self.driver.clear(table);
+        }
         if self.marked_by.marks.is_some() {
             // A driver that has gone has none either.
             let _ = self.driver.clear(marks::EPOCHS);
@@ -238,7 +245,7 @@ impl Pilot {
         self.stamp(epoch)?;
         let late_ns = unix_ns().saturating_sub(at_ns);
         let before = self.first(epoch - 1);
-        let is_over = self.is_last(epoch - 1) && self.is_reported(before);
+        let is_over = self.is_last(epoch - 1) && self.is_reported(before) && !self.ingress_at_take;
         if let Some(side) = side_at_flip(self.role).filter(|_| is_over)
             && state.windows[self.parity(before)].is_whole
             && let Some(ready) = &state.groups[timestamp_bit(epoch - 1)].measured

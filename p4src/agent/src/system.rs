@@ -33,9 +33,14 @@ pub trait System: Debug + Sync {
     /// A table or register that its program has and no other system's, by which it is recognised.
     fn landmark(&self) -> &'static str;
 
-    /// Whether what it sends can only be read with the deployment's hash key: where that changes,
-    /// it ends, and begins anew by the new one.
-    fn hashes(&self) -> bool {
+    /// Whether its program can be built for marks in the identification of packets.
+    fn may_go_by_identification(&self) -> bool {
+        true
+    }
+
+    /// Whether what it sends from switches of that role can only be read with the deployment's hash
+    /// key: where that changes, it ends, and begins anew by the new one.
+    fn hashes(&self, _role: Role) -> bool {
         false
     }
 
@@ -50,12 +55,12 @@ pub trait System: Debug + Sync {
         setup: &SystemSetup,
     ) -> Result<Arc<dyn Setup>, String>;
 
-    /// How its program is built for a controller's configuration, the empty one where all is as by
-    /// default.
+    /// How its program is built for switches of that role and a controller's configuration, the
+    /// empty one where all is as by default.
     ///
     /// # Errors
     /// What in it can't be read, or what the program is not made for, in words.
-    fn build(&self, controller: &toml::Table) -> Result<Build, String>;
+    fn build(&self, role: Role, controller: &toml::Table) -> Result<Build, String>;
 
     /// Its number.
     fn id(&self) -> SystemId {
@@ -75,10 +80,16 @@ pub trait Setup: Send + Sync {
         1
     }
 
-    /// Whether the entries of all epochs of a window can be made as its first one is prepared: no
-    /// plan changes them, and all of them open groups. Later, the group of the window before may be
-    /// on its way out of the switch for longer than an epoch.
+    /// Whether the entries of all epochs of a window are made as its first one is prepared, by the
+    /// plan of that one. Later, the group of the window before may be on its way out of the switch
+    /// for longer than an epoch.
     fn is_ahead(&self) -> bool {
+        false
+    }
+
+    /// Whether what an edge says of packets that enter is known only once they have left, with the
+    /// last packets of their epoch or window.
+    fn ingress_at_take(&self) -> bool {
         false
     }
 
@@ -103,6 +114,19 @@ pub trait Setup: Send + Sync {
     /// # Errors
     /// Why it can't hold on this switch.
     fn check(&self, plan: &[u8]) -> Result<(), String>;
+
+    /// What tables hold as soon as a plan is accepted, be its epoch to come or not. All of these are
+    /// what tables do on a miss.
+    fn at_once(&self, _plan: &[u8]) -> Vec<TableEntry> {
+        Vec::new()
+    }
+
+    /// The plan by which it goes on that goes by `plan`, where no controller has been there for
+    /// `alone_ns`, and what tables then hold at once, as [`at_once`](Self::at_once); `None` where it
+    /// goes on as it does.
+    fn alone(&self, _plan: &[u8], _alone_ns: u64) -> Option<(Vec<u8>, Vec<TableEntry>)> {
+        None
+    }
 
     /// What the controller is sent that the switch measures by, where the system says so: the plan
     /// accepted last, and the epoch from which it holds.
@@ -156,10 +180,12 @@ pub struct Needs {
     pub epoch_tables: Vec<String>,
     /// An entry at least of each kind that will ever be written.
     pub entries: Vec<TableEntry>,
-    /// What it counts besides what every program does.
+    /// What it counts besides what every program does; those of one name are added up.
     pub totals: Vec<Total>,
     /// Where it numbers [notices](crate::notices), if it sends any.
     pub notices: Option<Streams>,
+    /// The tables of epochs that are emptied when measuring stops, whatever ends it.
+    pub stopped: Vec<String>,
 }
 
 /// A total that a program counts: packets in a cell of one of its counters.

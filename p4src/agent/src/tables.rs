@@ -7,6 +7,8 @@ pub enum Match {
     Exact(u32),
     /// Between the two, both included.
     Range(u32, u32),
+    /// Equal where the mask has ones: value, mask.
+    Ternary(u32, u32),
 }
 
 /// One entry of one table, by the names of the program.

@@ -218,7 +218,8 @@ control LargeRequest(in collect_h collect, inout large_t request) {
 // Keeps the flow of a packet that is recorded and whose counters are what `sizes` says, or gives a
 // collection packet half of half an entry.
 control Large(in headers_t hdr, in bit<32> ports, in sizes_t sizes, in pair_words_t words,
-              in word_t more, in bool records, inout large_t request, inout record_h record) {
+              in word_t more, in bool records, inout large_t request, inout event_t event,
+              inout record_h record) {
     LargeTable() table0;
     LargeTable() table1;
     Hash<index_t>(HashAlgorithm_t.XOR16) xor0;
@@ -294,6 +295,7 @@ control Large(in headers_t hdr, in bit<32> ports, in sizes_t sizes, in pair_word
                 packets.count(0);
             } else {
                 packets.count(1);
+                event = event | KEYLESS;
             }
         } else if (request.table0 == READ || request.table0 == READ_PACKETS
                    || request.table1 == READ || request.table1 == READ_PACKETS) {

@@ -4,11 +4,6 @@
 // groups, the second behind the first. All counters have 32 bits, of which the control plane takes
 // the narrower ones of a software sink.
 
-// Pairs of one group.
-const bit<32> PAIRS_0 = 1 << 14;
-const bit<32> PAIRS_1 = 1 << 13;
-const bit<32> PAIRS_2 = 1 << 12;
-
 // A latency that its switch could not tell.
 const bit<32> UNKNOWN_LATENCY = 0xFFFFFFFF;
 
@@ -102,12 +97,12 @@ control Place(in access_t access, in bit<2> level, in bit<1> group, in pair_word
 
     // A table takes 32 bits from the hash units.
     action first_places() {
-        at0 = xor0.get({ 1w0, group, words.first[13:0], 2w0, node[13:0], 2w0, node[18:5] });
-        at1 = xor1.get({ 2w0, group, words.second[12:0], 3w0, node[12:0], 3w0, node[18:6] });
+        at0 = xor0.get({ PAIR_0(group, words.first), OF_NODE_0(node) });
+        at1 = xor1.get({ PAIR_1(group, words.second), OF_NODE_1(node) });
     }
 
     action last_place() {
-        at2 = xor2.get({ 3w0, group, words.third[11:0], 4w0, node[11:0], 4w0, node[18:7] });
+        at2 = xor2.get({ PAIR_2(group, words.third), OF_NODE_2(node) });
     }
 
     // Units of 64 ns, no less than the truth.

@@ -27,9 +27,13 @@ control Residence(in bit<48> arrived, in bit<48> now, out bit<32> latency) {
 
 // `enters` says that the packet comes from a host and goes into the network, `passes` that it was
 // in the network and stays there, `whole` that all its bytes are there and headers could be read.
-// `latency` is what a hop would say.
+// `latency` is what a hop would say, `event` what became of a packet that enters.
 control Push(inout headers_t hdr, inout metadata_t meta, in PortId_t port, in bit<48> now,
-             in bool enters, in bool passes, in bool whole, out bit<32> latency) {
+             in bool enters, in bool passes, in bool whole,
+#ifndef ROLE_TRANSIT
+             out event_t event,
+#endif
+             out bit<32> latency) {
     Residence() residence;
     Front() front_of;
 #ifndef ROLE_TRANSIT
@@ -203,7 +207,7 @@ control Push(inout headers_t hdr, inout metadata_t meta, in PortId_t port, in bi
             packets.count(4);
         }
 #ifndef ROLE_TRANSIT
-        source.apply(hdr, meta, enters, whole, front, datagram, room, latency);
+        source.apply(hdr, meta, enters, whole, front, datagram, room, latency, event);
 #endif
     }
 }

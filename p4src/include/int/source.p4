@@ -6,7 +6,8 @@ const bit<16> HEADER_BYTES = 16;
 const bit<16> STACK_BYTES = 24;
 
 control Source(inout headers_t hdr, inout metadata_t meta, in bool enters, in bool whole,
-               in bit<16> front, in bit<16> datagram, in bit<16> room, in bit<32> latency) {
+               in bit<16> front, in bit<16> datagram, in bit<16> room, in bit<32> latency,
+               out event_t event) {
     Intact() intact;
     Counter<bit<64>, bit<3>>(8, CounterType_t.PACKETS) packets;
     bit<32> node;
@@ -17,6 +18,7 @@ control Source(inout headers_t hdr, inout metadata_t meta, in bool enters, in bo
     bit<16> bare;
     bit<16> over;
     bit<16> over_bare;
+    bool allowed;
     bool sources;
     bool cut;
     bool odd;
@@ -29,12 +31,23 @@ control Source(inout headers_t hdr, inout metadata_t meta, in bool enters, in bo
         most = hops;
     }
 
-    // Packets from hosts for the network, once there is a domain.
+    // Packets from hosts for the network, of epochs in which they get stacks.
     table insertion {
-        key = { enters : exact; }
+        key = { enters : exact; hdr.bridge.timestamp : exact; }
         actions = { source_as; NoAction; }
         const default_action = NoAction;
-        size = 2;
+        size = 4;
+    }
+
+    action allow() {
+        allowed = true;
+    }
+
+    // Whether any do, whatever has been said of their epoch.
+    table sourcing {
+        actions = { allow; NoAction; }
+        default_action = NoAction;
+        size = 1;
     }
 
     action lengthen() {
@@ -138,35 +151,45 @@ control Source(inout headers_t hdr, inout metadata_t meta, in bool enters, in bo
 
     // Counts what the packet went with: 1 a hop, 2 the header alone; or why without: 3 it would be
     // too long, 4 a checksum, 5 neither TCP nor UDP, or headers that can't be read, 6 a fragment.
+    // The event is the same number.
     apply {
         node = 0;
         own_domain = 0;
         most = 0;
+        allowed = false;
         sources = false;
         odd = false;
         carries = false;
+        event = IDLE;
+        sourcing.apply();
         insertion.apply();
         intact.apply(hdr, front, datagram, cut, outside);
         checksums.apply();
         lengthen();
         compare();
-        if (sources) {
+        if (sources && allowed) {
             if (hdr.ipv4.isValid() && (hdr.ipv4.fragment != 0 || hdr.ipv4.flags[0:0] == 1)) {
                 packets.count(6);
+                event = 6;
             } else if (!whole || cut || outside != 0) {
                 packets.count(5);
+                event = 5;
             } else if (over_bare != 0) {
                 packets.count(3);
+                event = 3;
             } else if (odd) {
                 packets.count(4);
+                event = 4;
             } else if (over != 0) {
                 carries = true;
                 without_own();
                 packets.count(2);
+                event = 2;
             } else {
                 carries = true;
                 with_own();
                 packets.count(1);
+                event = 1;
             }
         }
         if (carries) {

@@ -3,11 +3,6 @@
 // second behind the first. A counter at its maximum stays. Which ones a packet raises, the file
 // says that a program includes behind this one: tower_cm.p4 or tower_acu.p4.
 
-// Counters of one group.
-const bit<32> TOWER_8 = 1 << 16;
-const bit<32> TOWER_16 = 1 << 15;
-const bit<32> TOWER_32 = 1 << 14;
-
 // A counter of an array, with its group.
 typedef bit<17> counter_t;
 

@@ -89,9 +89,9 @@ control Tower(in towers_t request, in word_t word8, in word_t word16, in word_t 
     bit<32> over32;
 
     action places() {
-        at8 = request.group ++ word8;
-        at16 = 1w0 ++ request.group ++ word16[14:0];
-        at32 = 2w0 ++ request.group ++ word32[13:0];
+        at8 = AT_8(request.group, word8);
+        at16 = AT_16(request.group, word16);
+        at32 = AT_32(request.group, word32);
     }
 
     action compare16() {

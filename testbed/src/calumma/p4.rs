@@ -56,17 +56,17 @@ pub(crate) struct Sources {
     pub(crate) defines: Vec<(String, String)>,
 }
 
-/// Writes the sources of a system's program, for a controller of that configuration, into `folder`,
-/// which must exist.
+/// Writes the sources of a system's program, for switches of a role and a controller of that
+/// configuration, into `folder`, which must exist.
 ///
 /// # Errors
 /// When the program can't be built for it, its sources are not there, or a file can't be written.
 pub(crate) fn write(
-    system: &dyn System,
+    (system, role): (&dyn System, Role),
     controller: &toml::Table,
     folder: &Path,
 ) -> Result<Sources> {
-    let built = system.build(controller).map_err(anyhow::Error::msg);
+    let built = system.build(role, controller).map_err(anyhow::Error::msg);
     let Build { constants, defines, .. } =
         built.with_context(|| format!("building {}", system.program()))?;
     for part in [system.program(), INCLUDED] {
@@ -83,7 +83,7 @@ pub(crate) fn write(
 ///
 /// # Errors
 /// As [`write`].
-pub(crate) fn program(system: &dyn System, controller: &toml::Table) -> Result<Program> {
+pub(crate) fn program(system: (&dyn System, Role), controller: &toml::Table) -> Result<Program> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let name = format!("calumma-p4-{}-{number}", std::process::id());

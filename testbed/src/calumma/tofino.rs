@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use calumma_switchd::system::System;
+use calumma_wire::Role;
 use nix::sys::signal::Signal;
 
 use super::p4::{self, Sources};
@@ -101,8 +102,9 @@ pub(crate) struct Tofino {
 impl Tofino {
     /// Starts it.
     pub(crate) fn start(place: Place<'_>, switch: &Hardware<'_>) -> Result<Self> {
-        let Hardware { name, system, controller, ports, cpu_port: [_, far], grpc_port, .. } =
-            switch;
+        let Hardware { name, role, system, controller, ports, .. } = switch;
+        let Hardware { cpu_port: [_, far], grpc_port, .. } = switch;
+        let role = if *role == "transit" { Role::Transit } else { Role::Edge };
         let most = usize::from(CPU_PORT - FIRST_PORT);
         ensure!(ports.len() <= most, "{name}: a modelled Tofino has at most {most} ports");
         let folder = place.run.directory().join(format!("{name}.p4"));
@@ -114,7 +116,7 @@ impl Tofino {
         fs::create_dir(&folder).with_context(|| format!("creating {}", folder.display()))?;
 
         let mut command = place.command("calumma-tna")?;
-        let Sources { file, defines } = p4::write(*system, controller, &folder)?;
+        let Sources { file, defines } = p4::write((*system, role), controller, &folder)?;
         command.arg("--program").arg(file);
         for (name, value) in defines {
             command.arg("-D").arg(format!("{name}={value}"));

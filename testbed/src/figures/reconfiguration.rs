@@ -19,6 +19,7 @@ use calumma_switchd::chamelemon::{ChameleMon, entries};
 use calumma_switchd::driver::Driver;
 use calumma_tna::Switch;
 use calumma_tna_driver::Pipe;
+use calumma_wire::Role;
 use tokio::net::TcpListener;
 
 use super::Context;
@@ -146,7 +147,7 @@ fn hardware() -> Result<(Vec<f64>, Vec<f64>)> {
     let layout = Layout::default();
     let on = ["chamelemon".to_owned()];
     let controller = p4::configuration(&layout, &on, &BTreeMap::new())?;
-    let program = p4::program(&ChameleMon, &controller)?;
+    let program = p4::program((&ChameleMon, Role::Edge), &controller)?;
     let (pipe, _) = Pipe::start(Switch::new(&program), Vec::new())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)

@@ -254,10 +254,7 @@ impl Node {
         let (departed_ns, latency_ns, stay) = self.stay(now_ns);
         match &mut self.switch {
             Switch::Software(switch) => switch.cross(packet, Path::Cross, stay),
-            Switch::Tofino(tofino) => {
-                tofino.ingress(packet, stay);
-                tofino.egress(packet, stay);
-            }
+            Switch::Tofino(tofino) => tofino.cross(packet, stay),
         }
         (departed_ns, latency_ns)
     }

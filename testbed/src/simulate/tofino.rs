@@ -3,6 +3,7 @@
 //! What its driver and the collection packets do takes no time here; live fabrics have both.
 
 mod entries;
+mod measurer;
 mod noticing;
 mod registers;
 
@@ -13,18 +14,17 @@ use std::sync::Arc;
 use anyhow::Result;
 use calumma_chamelemon::Layout;
 use calumma_edge::carrier::{Mark, PlainTos};
-use calumma_edge::control::LEAD_NS;
 use calumma_edge::packet::Packet;
 use calumma_epoch::{EpochClock, Event, Schedule, Timeline, timestamp_bit};
 use calumma_plane::MarkedRun;
 use calumma_sketch::WideKey;
-use calumma_switch_host::{self as host, Measurer, SystemOffer};
+use calumma_switch_host as host;
 use calumma_switchd::notices::Received;
 use calumma_switchd::system::{
     Closed, EpochEntries, Plan, Setup, System, side_at_flip, side_at_take,
 };
 use calumma_tna::{Entry, Program, Switch};
-use calumma_wire::{Role, Side, SystemId, SystemSetup};
+use calumma_wire::{Role, Side, SideKind, SystemId, SystemSetup};
 
 use self::entries::{add, modelled};
 use self::noticing::Noticing;
@@ -37,6 +37,9 @@ use crate::workload::frame;
 /// Its ports: at an edge one for all hosts and one for the fabric, else two for the fabric.
 const FIRST: u16 = 1;
 const SECOND: u16 = 2;
+
+/// The port of hosts whose packets for the others cross no other switch.
+const LOCAL: u16 = 3;
 
 /// Of packets of runs, nobody says when.
 const AT_ONCE: Stay = Stay { arrived_ns: 0, departed_ns: 0 };
@@ -78,8 +81,10 @@ pub(super) struct Tofino {
     mtu: u16,
 }
 
-/// Where a program that makes packets longer has what fits each port.
+/// Where a program that makes packets longer has what fits each port, and one that makes them
+/// shorter the ports that lead to hosts.
 const LIMITS: &str = "Egress.push.mtus";
+const SINKS: &str = "Ingress.sink.ports";
 
 /// What is measured, and by which switch.
 struct Session {
@@ -112,6 +117,8 @@ struct Session {
 struct Window {
     /// Its first epoch, where packets have been recorded since then.
     first: Option<u64>,
+    /// The plan of the first epoch.
+    plan: Option<Plan>,
     late_packets: u64,
     unrecorded: u64,
     foreign_packets: u64,
@@ -217,6 +224,15 @@ impl Tofino {
         self.pass(SECOND, packet, stay);
     }
 
+    /// A packet goes from host to host, of this edge.
+    pub(super) fn cross(&mut self, packet: &mut Bytes, stay: Stay) {
+        if self.is_timed() {
+            return self.pass(LOCAL, packet, stay);
+        }
+        self.ingress(packet, stay);
+        self.egress(packet, stay);
+    }
+
     /// A packet passes from fabric to fabric; one that is not `accepted` finds a full queue.
     pub(super) fn transit(&mut self, packet: &mut Bytes, stay: Stay, accepted: bool) {
         match &mut self.session {
@@ -267,6 +283,10 @@ impl Tofino {
             if longer > 0 {
                 packet.prepend(longer);
             }
+            let shorter = packet.bytes().len().saturating_sub(sent.len());
+            if shorter > 0 {
+                packet.adj(shorter);
+            }
             packet.bytes_mut().copy_from_slice(sent);
         });
     }
@@ -281,7 +301,7 @@ impl Tofino {
         let setup = system.setup(self.role, session, asked)?;
         let Systems { on, sections, .. } = &self.systems;
         let program = p4::configuration(&self.layout, on, sections)
-            .and_then(|controller| p4::program(system, &controller))
+            .and_then(|controller| p4::program((system, self.role), &controller))
             .map_err(|problem| format!("{problem:#}"))?;
         let started = Session::new(self.role, &program, setup, session, asked);
         let mut started = started.map_err(|problem| format!("{problem:#}"))?;
@@ -293,85 +313,6 @@ impl Tofino {
     fn of_session(&self, system: SystemId) -> Option<&Session> {
         let all = self.next.iter().chain(&self.session).map(|session| &**session);
         all.filter(|session| session.end == u64::MAX).find(|session| session.id == system)
-    }
-}
-
-impl Measurer for Tofino {
-    fn systems(&self) -> Vec<SystemOffer> {
-        self.system.iter().map(|system| system.offer()).collect()
-    }
-
-    fn holding(&self) -> Vec<(SystemId, Vec<u8>)> {
-        let running = self.system.and_then(|system| self.of_session(system.id()));
-        let holding = running.and_then(|session| {
-            let (plan, from_epoch) = &session.holding;
-            Some((session.id, session.setup.holding(plan, *from_epoch)?))
-        });
-        holding.into_iter().collect()
-    }
-
-    fn begin(&mut self, session: &host::Session) -> Result<(), String> {
-        let asked = self.system.and_then(|system| session.setup_of(system.id()));
-        self.session = asked.map(|asked| self.start(session, asked)).transpose()?;
-        self.next = None;
-        Ok(())
-    }
-
-    fn switches_systems(&self) -> bool {
-        true
-    }
-
-    fn add(&mut self, session: &host::Session, asked: &SystemSetup) -> Result<(), String> {
-        let started = self.start(session, asked)?;
-        let place = if self.session.is_some() { &mut self.next } else { &mut self.session };
-        *place = Some(started);
-        Ok(())
-    }
-
-    fn remove(&mut self, system: SystemId, end: u64) {
-        self.next.take_if(|next| next.id == system);
-        if let Some(session) = self.session.as_mut().filter(|session| session.id == system) {
-            session.end = session.end.min(end);
-        }
-    }
-
-    fn rekey(&mut self, session: &host::Session) -> Vec<(SystemId, String)> {
-        let Some(system) = self.system.filter(|system| system.hashes()) else { return Vec::new() };
-        let Some(asked) = session.setup_of(system.id()) else { return Vec::new() };
-        match self.start(session, asked) {
-            Ok(started) => {
-                self.remove(system.id(), session.first_epoch);
-                let place = if self.session.is_some() { &mut self.next } else { &mut self.session };
-                *place = Some(started);
-                Vec::new()
-            }
-            Err(problem) => vec![(system.id(), problem)],
-        }
-    }
-
-    fn check(&self, system: SystemId, plan: &[u8]) -> Result<(), String> {
-        self.of_session(system).ok_or("it is not measuring")?.setup.check(plan)
-    }
-
-    fn reconfigure(&mut self, system: SystemId, epoch: u64, plan: &[u8]) {
-        let all = self.next.iter_mut().chain(&mut self.session);
-        for session in all.filter(|session| session.id == system && session.end == u64::MAX) {
-            // An epoch that is too late is refused before.
-            let _ = session.plans.change(epoch, plan.into());
-            session.holding = (plan.into(), epoch);
-        }
-    }
-
-    fn take_clock_set(&mut self) -> Option<i64> {
-        self.clock_set.take()
-    }
-
-    fn lead_ns(&self) -> u64 {
-        LEAD_NS
-    }
-
-    fn setup_ns(&self) -> u64 {
-        0
     }
 }
 
@@ -397,6 +338,13 @@ impl Session {
             switch.add_entry("Ingress.host_ports", &host)?;
             let host = Entry::new("host").exact("egress_port", FIRST).arg("dscp", 0u8);
             switch.add_entry("Egress.host_ports", &host)?;
+            if switch.clear_table(SINKS).is_ok() {
+                switch.add_entry(SINKS, &Entry::new("sink").exact("port", FIRST))?;
+            }
+            let send = Entry::new("send").exact("ingress_port", LOCAL).arg("port", FIRST);
+            switch.add_entry("port_pair", &send)?;
+            let host = Entry::new("host").exact("ingress_port", LOCAL);
+            switch.add_entry("Ingress.host_ports", &host)?;
         }
         let noticing = Noticing::new(&mut switch, setup.needs().notices);
         let plan = Plan::from(&*asked.plan);
@@ -453,7 +401,7 @@ impl Session {
         let finished = match self.schedule.due(shown_ns).map(|due| due.event) {
             Some(Event::Arm(epoch)) => self.arm(epoch)?,
             Some(Event::Flip(epoch)) => self.flip(epoch)?,
-            Some(Event::Take(epoch)) if epoch >= self.first_epoch => self.take(epoch)?,
+            Some(Event::Take(epoch)) if epoch >= self.first_epoch => return self.take(epoch),
             _ => None,
         };
         Ok(finished.into_iter().collect())
@@ -478,7 +426,9 @@ impl Session {
             self.windows[parity] = Window { first, numbers: next, ..Window::default() };
         }
         if epoch <= self.end && self.windows[parity].first == Some(first) {
-            let plan = self.plans.freeze(epoch);
+            let of_window = self.windows[parity].plan.clone().filter(|_| self.setup.is_ahead());
+            let plan = of_window.unwrap_or_else(|| self.plans.freeze(epoch));
+            self.windows[parity].plan = Some(plan.clone());
             let entries = self.setup.epoch(epoch, &plan).map_err(anyhow::Error::msg)?;
             for entry in entries.rest.iter().chain(&entries.gate) {
                 add(&mut self.switch, entry)?;
@@ -520,7 +470,8 @@ impl Session {
     fn flip(&mut self, epoch: u64) -> Result<Option<Finished>> {
         self.stamp_with(epoch)?;
         let epoch = epoch - 1;
-        let Some(side) = side_at_flip(self.role) else { return Ok(None) };
+        let side = side_at_flip(self.role).filter(|_| !self.setup.ingress_at_take());
+        let Some(side) = side else { return Ok(None) };
         let Some((plan, _)) = &self.groups[timestamp_bit(epoch)].measured else {
             // What entered before the first epoch is of none.
             let (sources, parity) = (self.setup.sources(side), self.parity(epoch));
@@ -533,14 +484,14 @@ impl Session {
         self.side(&Closed::in_time(epoch, side, plan.clone())).map(Some)
     }
 
-    /// Empties the tables of an epoch; where a window ends with it, reads its last side and clears
+    /// Empties the tables of an epoch; where a window ends with it, reads its last sides and clears
     /// its registers.
-    fn take(&mut self, epoch: u64) -> Result<Option<Finished>> {
+    fn take(&mut self, epoch: u64) -> Result<Vec<Finished>> {
         let bit = timestamp_bit(epoch);
         // While both groups are open, no packet comes late: one that is not recorded is foreign.
         let opened = self.groups[timestamp_bit(epoch + 1)].opened;
         let group = mem::take(&mut self.groups[bit]);
-        let Some((plan, entries)) = group.measured else { return Ok(None) };
+        let Some((plan, entries)) = group.measured else { return Ok(Vec::new()) };
         for entry in entries.gate.iter().chain(&entries.rest) {
             self.switch.delete_entry(&entry.table, &modelled(entry))?;
         }
@@ -558,13 +509,17 @@ impl Session {
         let Window { unrecorded, foreign_packets, .. } = *window;
         let notices = self.noticing.received(&window.numbers, &next);
         if !self.is_last(epoch) {
-            return Ok(None);
+            return Ok(Vec::new());
         }
-        let mut finished = None;
+        let mut finished = Vec::new();
         if epoch < self.end {
             let closed = Closed::in_time(first, side_at_take(self.role), plan);
             let closed = Closed { unrecorded, foreign_packets, notices, ..closed };
-            finished = Some(self.side(&closed)?);
+            if self.setup.ingress_at_take() {
+                let ingress = Closed { side: SideKind::Ingress, ..closed.clone() };
+                finished.push(self.side(&ingress)?);
+            }
+            finished.push(self.side(&closed)?);
         }
         registers::clear(&mut self.switch, &self.setup.needs().sources, parity)?;
         Ok(finished)

@@ -34,7 +34,7 @@ const DOMAIN: NonZeroU16 = NonZeroU16::new(0xBEEF).unwrap();
 
 /// The program's arrays among the five of a software sink: which one, and counters of a group.
 const ARRAYS: [(&str, usize, usize); 3] =
-    [("level8", 2, 1 << 16), ("level16", 3, 1 << 15), ("level32", 4, 1 << 14)];
+    [("level8", 2, 1 << 15), ("level16", 3, 1 << 14), ("level32", 4, 1 << 13)];
 
 /// The program's towers of pairs: of the first five switches of a path, and of itself.
 const PLACES: [&str; 6] = ["place0", "place1", "place2", "place3", "place4", "own"];
@@ -42,6 +42,25 @@ const PLACES: [&str; 6] = ["place0", "place1", "place2", "place3", "place4", "ow
 const PAIRS: [usize; Pairs::LEVELS] = [1 << 14, 1 << 13, 1 << 12];
 /// The switch's own number.
 const OWN: u32 = 0x1234;
+
+/// Sums of what became of packets, and how many a group has.
+const TOTALS: &str = "Egress.totals.sums";
+const EVENTS: usize = 64;
+/// More for packets of large flows whose key is not there.
+const KEYLESS: usize = 32;
+
+/// What is said of a packet that is recorded, the flow aside.
+fn said(port: u16, bytes: &[u8], ip: usize, stack: Option<&Stack>) -> usize {
+    let Some(stack) = stack.filter(|_| port == FABRIC) else {
+        return if port == LOCAL { 9 } else { 8 };
+    };
+    let header = ip + 4 * usize::from(bytes[ip] & 0xF);
+    let l4 = if bytes[ip + 9] == 6 { 20 } else { 8 };
+    // E and M in the first bytes of the metadata.
+    let flags = u16::from_be_bytes([bytes[header + l4 + 4], bytes[header + l4 + 5]]);
+    let is_beyond = stack.hops().len() > PLACES.len() - 1;
+    16 + 4 * usize::from(is_beyond) + usize::from(flags >> 9 & 3)
+}
 
 /// What became of packets for hosts, as the program's counter has it.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +85,8 @@ struct Rig {
     kept: [u64; 2],
     /// Stacks taken out: of hops that all have a place, and of more.
     stacks: [u64; 2],
+    /// Of each group, what was said of packets.
+    said: [[u32; EVENTS]; 2],
     now: u64,
     /// The group of each timestamp bit.
     windows: [Option<usize>; 2],
@@ -76,7 +97,7 @@ struct Rig {
 
 /// Shape of a software sink whose widest arrays are those of the program.
 fn shape() -> Shape {
-    Shape { tower_words: 1 << 14, row_sets: 0, ..Shape::default() }
+    Shape { tower_words: 1 << 13, row_sets: 0, ..Shape::default() }
 }
 
 /// In units of 64 ns.
@@ -133,6 +154,7 @@ impl Rig {
             large,
             kept,
             stacks,
+            said: [[0; EVENTS]; 2],
             now,
             windows,
             timestamp,
@@ -187,7 +209,10 @@ impl Rig {
                 match self.windows[bit] {
                     None => Became::Late,
                     Some(group) => {
-                        self.record(group, &key, stack.as_ref(), own_ns);
+                        let is_kept = self.record(group, &key, stack.as_ref(), own_ns);
+                        let event = said(port, bytes, ip_offset, stack.as_ref());
+                        let keyless = if is_kept { 0 } else { KEYLESS };
+                        self.said[group][event + keyless] += 1;
                         Became::Recorded
                     }
                 }
@@ -197,8 +222,9 @@ impl Rig {
         self.became[became as usize] += 1;
     }
 
-    /// What software does with a packet for a host.
-    fn record(&mut self, group: usize, key: &FlowKey, stack: Option<&Stack>, own_ns: u32) {
+    /// What software does with a packet for a host. Gives whether its flow is not large, or its key
+    /// there.
+    fn record(&mut self, group: usize, key: &FlowKey, stack: Option<&Stack>, own_ns: u32) -> bool {
         let hashes = self.family.hash(key);
         let hops = stack.map_or(&[][..], Stack::hops);
         let hops = &hops[..hops.len().min(PLACES.len() - 1)];
@@ -208,7 +234,8 @@ impl Rig {
         let sink = &mut self.groups[group];
         sink.record(&hashes, key, stack.map(|_| met), 0);
         sink.record_own(&hashes, key, own_ns, 0);
-        if let Some(is_kept) = self.large[group].record(&hashes, key) {
+        let kept = self.large[group].record(&hashes, key);
+        if let Some(is_kept) = kept {
             self.kept[usize::from(!is_kept)] += 1;
         }
         let word = flow_word(&hashes);
@@ -217,6 +244,7 @@ impl Rig {
             place.insert(word, hop.node, units(hop.latency_ns), 1);
         }
         own.insert(word, OWN, units(own_ns), 1);
+        kept != Some(false)
     }
 
     /// Every pair of every register is what was met at its place, and all places together are the
@@ -256,8 +284,12 @@ impl Rig {
 
     /// Every word of every register is the software sink's.
     fn compare(&self) {
-        let registers = ARRAYS.len() + PLACES.len() * PAIRS.len() + large::REGISTERS.len();
+        let registers = ARRAYS.len() + PLACES.len() * PAIRS.len() + large::REGISTERS.len() + 1;
         assert_eq!(self.switch.program().registers().len(), registers);
+        let sums = self.switch.read_register_lanes(TOTALS).unwrap()[0];
+        for (group, (sums, said)) in sums.chunks(EVENTS).zip(&self.said).enumerate() {
+            assert_eq!(sums, said, "what became of packets, group {group}");
+        }
         self.compare_pairs();
         for (group, large) in self.large.iter().enumerate() {
             large.compare(&self.switch, &self.family, group);
@@ -305,6 +337,10 @@ impl Rig {
                 self.switch.write_register(&register, at, &[0, 0]).unwrap();
             }
         }
+        for at in group * EVENTS..(group + 1) * EVENTS {
+            self.switch.write_register(TOTALS, at, &[0]).unwrap();
+        }
+        self.said[group] = [0; EVENTS];
         self.places[group].iter_mut().for_each(Pairs::clear);
         Large::clear_on(&mut self.switch, group);
         self.large[group].clear();

@@ -46,6 +46,7 @@ scenarios! {
     share
     sink_restart
     slow_link
+    tofino
 }
 
 #[test]

@@ -176,6 +176,9 @@ fn compare(
     }
     let Some(mut fits) = switchd(&program.system) else { return Ok(()) };
     fits.arg("fits").arg("--controller").arg(layout).arg(path);
+    if variant.defines.contains(&programs::TRANSIT[0]) {
+        fits.args(["--role", "transit"]);
+    }
     run(fits)
 }
 

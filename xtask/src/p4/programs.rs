@@ -87,7 +87,8 @@ const CHAMELEMON: [Variant; 12] = [
     },
 ];
 
-const TRANSIT: &[&str] = &["-DROLE_TRANSIT=1"];
+/// A switch between others.
+pub(super) const TRANSIT: &[&str] = &["-DROLE_TRANSIT=1"];
 
 const ACU: &[&str] = &["-DACU=1"];
 

@@ -13,7 +13,7 @@ use calumma_bfrt::proto::{
     WriteResponse,
 };
 use calumma_bfrt::{Info, Value};
-use calumma_switchd::collection::{Clearing, Gathering, Record, Source};
+use calumma_switchd::collection::{Clearing, Gathering, Groups, Record, Source};
 use calumma_tna::Program;
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
@@ -50,7 +50,7 @@ fn read(info: &Info, answer: &ReadResponse) {
 fn sources() -> [Source; 3] {
     let source = |number, record| {
         let registers = vec!["a".to_owned(), "b".to_owned()];
-        Source { number, registers, elements: 700, record }
+        Source { number, registers, elements: 700, groups: Groups::ByElement, record }
     };
     [source(1, Record::Counter), source(2, Record::Words(2)), source(3, Record::Pairs(2))]
 }

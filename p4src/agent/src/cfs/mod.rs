@@ -60,7 +60,7 @@ impl System for Cfs {
         "Ingress.rows.evicted.sums"
     }
 
-    fn hashes(&self) -> bool {
+    fn hashes(&self, _: Role) -> bool {
         true
     }
 
@@ -76,7 +76,7 @@ impl System for Cfs {
         Ok(Arc::new(Windows::new(setup, &key, clock)?))
     }
 
-    fn build(&self, controller: &toml::Table) -> Result<Build, String> {
+    fn build(&self, _: Role, controller: &toml::Table) -> Result<Build, String> {
         let section = controller.get(self.name()).and_then(toml::Value::as_table);
         let mut setup = Words::default();
         if let Some(entries) = section.and_then(|section| section.get("entries")) {

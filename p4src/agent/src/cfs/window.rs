@@ -12,7 +12,7 @@ use calumma_wire::{Side, SideKind};
 use super::claims::Claimed;
 use super::rows::{DOUBTS, FILTER, Graded, Held, WORDS};
 use super::{COLUMNS, HLL_BITS, MOST_ROW_BITS};
-use crate::collection::{Record, Source};
+use crate::collection::{Groups, Record, Source};
 use crate::hashes;
 use crate::system::{Closed, EpochEntries, Needs, Setup};
 use crate::tables::{Match, TableEntry};
@@ -92,6 +92,7 @@ impl Windows {
             number: number as u8,
             registers: names.iter().map(|name| format!("Ingress.rows.{name}")).collect(),
             elements,
+            groups: Groups::ByElement,
             record: Record::Words(names.len()),
         };
         let mut sources: Vec<Source> = (0..COLUMNS as usize)
@@ -295,6 +296,7 @@ impl Setup for Windows {
             entries: self.fixed().into_iter().chain(self.recorded_in(0)).collect(),
             totals: Vec::new(),
             notices: None,
+            stopped: Vec::new(),
         }
     }
 

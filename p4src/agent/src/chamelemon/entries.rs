@@ -216,6 +216,7 @@ mod tests {
                         entry.keys.iter().zip(values).all(|((_, key), value)| match key {
                             Match::Exact(wanted) => wanted == value,
                             Match::Range(low, high) => (low..=high).contains(&value),
+                            Match::Ternary(wanted, mask) => wanted & mask == value & mask,
                         })
                     })
                     .map(|entry| entry.args[0].1)

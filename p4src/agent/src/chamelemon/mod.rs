@@ -18,7 +18,7 @@ use calumma_chamelemon::frames::{
 };
 use calumma_chamelemon::{Attention, Layout, Partition, SampleRate};
 use calumma_plane::Strays;
-use calumma_sketch::{HashFamily, HashKey};
+use calumma_sketch::{HashFamily, HashKey, KeyKind};
 use calumma_switch_host::{Session, SystemOffer};
 use calumma_wire::{Role, Side, SideKind, SystemSetup};
 
@@ -55,7 +55,7 @@ impl System for ChameleMon {
         "Ingress.classifier.level0.counters"
     }
 
-    fn hashes(&self) -> bool {
+    fn hashes(&self, _: Role) -> bool {
         true
     }
 
@@ -75,7 +75,7 @@ impl System for ChameleMon {
         }))
     }
 
-    fn build(&self, controller: &toml::Table) -> Result<Build, String> {
+    fn build(&self, _: Role, controller: &toml::Table) -> Result<Build, String> {
         #[derive(serde::Deserialize)]
         struct Controller {
             #[serde(default)]
@@ -106,6 +106,14 @@ impl Sketches {
     }
 }
 
+/// Whether the edges of a session mark and measure IPv6 packets: where ChameleMon runs, by its
+/// keys.
+pub fn measures_ipv6(session: &Session) -> bool {
+    let setup = session.setup_of(frames::ID);
+    let layout = setup.and_then(|setup| frames::decode_setup(&setup.setup).ok());
+    layout.is_none_or(|layout| layout.keys == KeyKind::Dual)
+}
+
 fn described(sources: &[Source], layout: &Layout) -> Vec<collection::Source> {
     sources.iter().map(|source| source.of(layout)).collect()
 }
@@ -134,6 +142,7 @@ pub fn needs(layout: &Layout) -> Needs {
         entries,
         totals: Vec::new(),
         notices: Some(strays::STREAMS),
+        stopped: Vec::new(),
     }
 }
 

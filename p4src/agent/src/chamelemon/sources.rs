@@ -3,7 +3,7 @@
 use calumma_chamelemon::Layout;
 use calumma_sketch::Arithmetic;
 
-use crate::collection::{self, Record};
+use crate::collection::{self, Groups, Record};
 
 /// A counter or bucket array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,7 +60,7 @@ impl Source {
             (_, Arithmetic::Prime) => Record::Words(registers.len()),
             (_, Arithmetic::Wrapping) => Record::Pairs(registers.len()),
         };
-        collection::Source { number, registers, elements, record }
+        collection::Source { number, registers, elements, groups: Groups::ByElement, record }
     }
 
     /// Its registers, in the order of an element's words.

@@ -208,7 +208,8 @@ impl Measurer for Measuring {
             return Vec::new();
         };
         let known = self.offered().find(|system| system.id() == running.id);
-        let Some(system) = known.filter(|system| system.hashes()) else { return Vec::new() };
+        let role = self.role();
+        let Some(system) = known.filter(|system| system.hashes(role)) else { return Vec::new() };
         let Some(setup) = session.setup_of(system.id()) else { return Vec::new() };
         match self.begin_one(system, setup, session) {
             Ok(new) => {
@@ -234,7 +235,22 @@ impl Measurer for Measuring {
     fn reconfigure(&mut self, system: SystemId, epoch: u64, plan: &[u8]) {
         let all = self.running.iter_mut().chain(&mut self.next);
         let of_session = all.filter(|running| running.id == system && !running.left);
-        of_session.for_each(|running| running.reconfigure(epoch, plan));
+        let mut at_once = Vec::new();
+        of_session.for_each(|running| {
+            running.reconfigure(epoch, plan);
+            at_once.extend(running.run.setup.at_once(plan));
+        });
+        self.put(&at_once);
+    }
+
+    fn alone(&self, alone_ns: u64) -> Vec<(SystemId, Vec<u8>)> {
+        let of_session = self.running.iter().chain(&self.next).filter(|running| !running.left);
+        let goes_on = of_session.filter_map(|running| {
+            let (plan, at_once) = running.run.setup.alone(&running.holding.0, alone_ns)?;
+            self.put(&at_once);
+            Some((running.id, plan))
+        });
+        goes_on.collect()
     }
 
     fn take_clock_set(&mut self) -> Option<i64> {

@@ -44,7 +44,7 @@ fn asked(setup: &Setup) -> SystemSetup {
 /// A switch with the program.
 fn model() -> Model {
     let controller = format!("[cfs]\nentries = {ENTRIES}");
-    let defines = Cfs.build(&controller.parse().unwrap()).unwrap().defines;
+    let defines = Cfs.build(Role::Transit, &controller.parse().unwrap()).unwrap().defines;
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cfs.p4");
     Model::named("cfs", &Program::load(program, &defines).unwrap(), None)
 }

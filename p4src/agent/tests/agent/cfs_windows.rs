@@ -30,7 +30,7 @@ impl Transit {
         let words = Words { entries, window_epochs: 4, ..Words::default() };
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cfs.p4");
         let controller = format!("systems = [\"cfs\"]\n[cfs]\nentries = {entries}");
-        let defines = Cfs.build(&controller.parse().unwrap()).unwrap().defines;
+        let defines = Cfs.build(Role::Transit, &controller.parse().unwrap()).unwrap().defines;
         let program = Program::load(path, &defines).unwrap();
         Self { on: transit::Transit::new(&program, setup(words).unwrap()), words }
     }

@@ -10,9 +10,11 @@ use calumma_switchd::cfs::Cfs;
 use calumma_switchd::chamelemon::{self, ChameleMon, program};
 use calumma_switchd::config::CarrierKind;
 use calumma_switchd::sketchint::SketchInt;
+use calumma_switchd::sketchint::sizes::Sizes;
 use calumma_switchd::system::{self, Build, System};
 use calumma_switchd::{fits, hashes, marks};
 use calumma_tna::Program;
+use calumma_wire::Role;
 
 /// The systems of a release that has these programs.
 static SYSTEMS: [&dyn System; 4] = [&ChameleMon, &SketchInt, &Cfs, &Hops::EVERYWHERE];
@@ -23,6 +25,7 @@ fn the_generated_files_are_up_to_date() {
     for (file, wanted) in [
         ("generated/hashes.p4", hashes::constants()),
         ("chamelemon/generated/contract.p4", contract),
+        ("int/generated/sizes.p4", Sizes::of_section(None).unwrap().constants()),
     ] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../include").join(file);
         if std::env::var_os("CALUMMA_BLESS").is_some() {
@@ -55,10 +58,8 @@ fn described_as(file: &str, defines: &[(String, String)]) -> String {
 fn a_described_program_is_recognised_and_fits_its_own_system() {
     let systems: [&dyn System; 3] = [&Hops::EVERYWHERE, &SketchInt, &Cfs];
     let [hops, sketchint, cfs] = systems.map(|system| {
-        let mut defines = system.build(&toml::Table::new()).unwrap().defines;
-        // Its whole program.
-        defines.retain(|(name, _)| name != "ROLE_TRANSIT");
-        described_as(system.program(), &defines)
+        let built = system.build(system.roles()[0], &toml::Table::new()).unwrap();
+        described_as(system.program(), &built.defines)
     });
     let wrapping: toml::Table = "[layout]\narithmetic = \"wrapping\"".parse().unwrap();
     let layout = Layout { arithmetic: Arithmetic::Wrapping, ..Layout::default() };
@@ -68,9 +69,11 @@ fn a_described_program_is_recognised_and_fits_its_own_system() {
         let info = Info::from_json(&[description.as_bytes()]).unwrap();
         let system = system::of_program(&SYSTEMS, &info).unwrap();
         assert_eq!(system.name(), name);
-        fits::check(&info, &system.build(&wrapping).unwrap().needs).unwrap();
+        for &role in system.roles() {
+            fits::check(&info, &system.build(role, &wrapping).unwrap().needs).unwrap();
+        }
         for other in SYSTEMS.iter().filter(|other| other.name() != name) {
-            let Build { needs, .. } = other.build(&wrapping).unwrap();
+            let Build { needs, .. } = other.build(other.roles()[0], &wrapping).unwrap();
             assert!(
                 fits::check(&info, &needs).is_err(),
                 "{name} is no program of {}",
@@ -82,7 +85,7 @@ fn a_described_program_is_recognised_and_fits_its_own_system() {
         assert!(system::of_program(&SYSTEMS, &info).is_none());
     }
     let wrong: toml::Table = "[layout]\narrays = 4".parse().unwrap();
-    let problem = ChameleMon.build(&wrong).unwrap_err();
+    let problem = ChameleMon.build(Role::Edge, &wrong).unwrap_err();
     assert!(problem.contains("arrays = 4"), "{problem}");
 }
 

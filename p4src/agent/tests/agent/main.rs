@@ -15,3 +15,5 @@ mod notices;
 mod operation;
 mod rig;
 mod sketchint;
+mod sketchint_edge;
+mod sketchint_windows;

@@ -21,7 +21,7 @@ use crate::daemon::wait_for_epoch;
 use crate::hops::Controller;
 use crate::rig::{Daemon, Model, text};
 
-const DOMAIN: NonZeroU16 = NonZeroU16::new(0xBEEF).unwrap();
+pub(crate) const DOMAIN: NonZeroU16 = NonZeroU16::new(0xBEEF).unwrap();
 const WINDOW: u16 = 2;
 const EPOCH_MS: u64 = 200;
 
@@ -49,10 +49,10 @@ fn started(controller: &Controller) -> (Model, Daemon) {
 }
 
 /// Where the IP header of packets begins.
-const IP: usize = 14;
+pub(crate) const IP: usize = 14;
 
 /// A TCP or UDP packet as a host sends it; its transport checksum is any.
-fn sent(numbers: &mut Numbers) -> Vec<u8> {
+pub(crate) fn sent(numbers: &mut Numbers) -> Vec<u8> {
     let is_tcp = numbers.below(2) == 0;
     let (l4, payload) = (if is_tcp { 20 } else { 8 }, numbers.below(40) as usize);
     let mut bytes = vec![2; 12];
@@ -74,7 +74,7 @@ fn sent(numbers: &mut Numbers) -> Vec<u8> {
 }
 
 /// A packet as a software source sends it on.
-fn with_stack(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn with_stack(bytes: &[u8]) -> Vec<u8> {
     let (node, instructions) = (NonZeroU16::new(1).unwrap(), Instructions::DEFAULT);
     let insertion = Insertion { domain: DOMAIN, node, instructions, hops: 6 };
     let hop = Hop { node: 1, latency_ns: 700, ..Hop::UNKNOWN };

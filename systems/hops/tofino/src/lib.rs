@@ -9,11 +9,12 @@ mod cells;
 
 use std::sync::Arc;
 
-use calumma_chamelemon::frames::{self as chamelemon, hash_key};
+use calumma_chamelemon::frames::hash_key;
 use calumma_hops::frames::{self, Counts, OFFER};
-use calumma_sketch::{HashFamily, HashKey, KeyKind};
+use calumma_sketch::{HashFamily, HashKey};
 use calumma_switch_host::{Session, SystemOffer};
-use calumma_switchd::collection::{Record, Source};
+use calumma_switchd::chamelemon::measures_ipv6;
+use calumma_switchd::collection::{Groups, Record, Source};
 use calumma_switchd::hashes;
 use calumma_switchd::system::{Build, Closed, EpochEntries, Needs, Setup, System};
 use calumma_switchd::tables::{Match, TableEntry};
@@ -77,17 +78,10 @@ impl System for Hops {
         Ok(Arc::new(Cells::new(role, &hash_key(&session.hash_key), measures_ipv6(session))))
     }
 
-    fn build(&self, _: &toml::Table) -> Result<Build, String> {
+    fn build(&self, _: Role, _: &toml::Table) -> Result<Build, String> {
         let needs = Cells::new(Role::Transit, &HashKey::from_bytes([0; 32]), true).needs();
         Ok(Build { constants: None, defines: Vec::new(), needs })
     }
-}
-
-/// Whether edges mark and measure IPv6 packets: where ChameleMon runs, by its keys.
-fn measures_ipv6(session: &Session) -> bool {
-    let setup = session.setup_of(chamelemon::ID);
-    let layout = setup.and_then(|setup| chamelemon::decode_setup(&setup.setup).ok());
-    layout.is_none_or(|layout| layout.keys == KeyKind::Dual)
 }
 
 /// What a session counts by.
@@ -109,7 +103,13 @@ impl Cells {
             let mut registers: Vec<String> =
                 of_way.iter().map(|name| format!("{gress}.cells.way{way}.{name}")).collect();
             registers.push(format!("{gress}.cells.others.counts"));
-            Source { number, registers, elements: CELLS, record: Record::Words(REGISTERS) }
+            Source {
+                number,
+                registers,
+                elements: CELLS,
+                groups: Groups::ByElement,
+                record: Record::Words(REGISTERS),
+            }
         };
         Self { role, family, ipv6, sources: [0, 1, 2, 3].map(source) }
     }
@@ -141,6 +141,7 @@ impl Setup for Cells {
             entries: self.fixed().into_iter().chain(gates).collect(),
             totals: Vec::new(),
             notices: None,
+            stopped: Vec::new(),
         }
     }
 

@@ -28,10 +28,12 @@ fn tofino() -> Switch {
     switch.set_default_action("Ingress.clearing", "clear", &[]).unwrap();
     let source = Entry::new("source_as")
         .exact("enters", 1u8)
+        .exact("hdr.bridge.timestamp", 0u8)
         .arg("number", NODE)
         .arg("of_domain", DOMAIN.get())
         .arg("hops", HOPS);
     switch.add_entry("Egress.push.source.insertion", &source).unwrap();
+    switch.set_default_action("Egress.push.source.sourcing", "allow", &[]).unwrap();
     switch
 }
 
@@ -113,5 +115,15 @@ fn nothing_is_put_into_packets_between_hosts_or_before_there_is_a_domain() {
     let to_host = Entry::new("host").exact("egress_port", 2u16).arg("dscp", 0u8);
     local.add_entry("Egress.host_ports", &to_host).unwrap();
     assert_eq!(sent_by(&mut local, 1, &bytes).as_deref(), Some(cleared.bytes()));
-    assert_eq!(sent_by(&mut between(1, 2), 1, &bytes), Some(bytes));
+    assert_eq!(sent_by(&mut between(1, 2), 1, &bytes), Some(bytes.clone()));
+    // Nor in an epoch without an entry, or where the switch has stopped all.
+    let cleared = Some(cleared.bytes());
+    let mut other = tofino();
+    let value = [("value", 1)];
+    other.set_default_action("Ingress.timestamp", "set_timestamp", &value).unwrap();
+    assert_eq!(sent_by(&mut other, 1, &bytes).as_deref(), cleared);
+    let mut stopped = tofino();
+    stopped.set_default_action("Egress.push.source.sourcing", "NoAction", &[]).unwrap();
+    assert_eq!(sent_by(&mut stopped, 1, &bytes).as_deref(), cleared);
+    assert_ne!(sent_by(&mut tofino(), 1, &bytes).as_deref(), cleared);
 }

@@ -20,6 +20,7 @@ pub(super) fn modelled(entry: &TableEntry) -> Entry {
     let keys = entry.keys.iter().fold(Entry::new(entry.action), |out, (key, field)| match *field {
         Match::Exact(value) => out.exact(key, value),
         Match::Range(low, high) => out.range(key, low, high),
+        Match::Ternary(value, mask) => out.ternary(key, value, mask),
     });
     entry.args.iter().fold(keys, |out, (name, value)| out.arg(name, *value))
 }

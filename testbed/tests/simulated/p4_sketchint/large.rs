@@ -43,7 +43,7 @@ impl Large {
     pub(super) fn new(acu: bool) -> Self {
         Self {
             acu,
-            sizes: [16, 15, 14].map(|bits| vec![0; 1 << bits]),
+            sizes: [15, 14, 13].map(|bits| vec![0; 1 << bits]),
             registers: REGISTERS.map(|_| vec![[0; 2]; ENTRIES]),
             packets: HashMap::new(),
             refused: HashSet::new(),

@@ -14,13 +14,17 @@ const GIVEN_BACK: u8 = 5;
 /// A switch that puts stacks into what hosts send, and marks it.
 fn source() -> Rig {
     let mut rig = Rig::new(false);
-    rig.switch.set_default_action("Ingress.sources", "mark", &[]).unwrap();
-    let source = Entry::new("source_as")
-        .exact("enters", 1u8)
-        .arg("number", 7u32)
-        .arg("of_domain", DOMAIN.get())
-        .arg("hops", 6u8);
-    rig.switch.add_entry("Egress.push.source.insertion", &source).unwrap();
+    rig.switch.set_default_action("Ingress.sources", "mark_both", &[]).unwrap();
+    for bit in [0u8, 1] {
+        let source = Entry::new("source_as")
+            .exact("enters", 1u8)
+            .exact("hdr.bridge.timestamp", bit)
+            .arg("number", 7u32)
+            .arg("of_domain", DOMAIN.get())
+            .arg("hops", 6u8);
+        rig.switch.add_entry("Egress.push.source.insertion", &source).unwrap();
+    }
+    rig.switch.set_default_action("Egress.push.source.sourcing", "allow", &[]).unwrap();
     let limit = Entry::new("limit").exact("port", FABRIC).arg("mtu", 1500u16);
     rig.switch.add_entry("mtus", &limit).unwrap();
     rig
@@ -32,7 +36,7 @@ fn sink() -> Rig {
     let host = |dscp| Entry::new("host").exact("egress_port", HOST).arg("dscp", dscp);
     rig.switch.delete_entry("Egress.host_ports", &host(0)).unwrap();
     rig.switch.add_entry("Egress.host_ports", &host(GIVEN_BACK)).unwrap();
-    rig.switch.set_default_action("Egress.sinks", "take_back", &[]).unwrap();
+    rig.switch.set_default_action("Egress.sinks", "take_back_both", &[]).unwrap();
     rig
 }
 
@@ -94,4 +98,43 @@ fn what_hosts_send_is_marked_and_what_they_receive_is_not() {
     if let Some(frames) = captured("mixed-captures.pcap", LONGEST) {
         cross(frames.into_iter().take(3_000));
     }
+}
+
+/// What hosts send by IPv6 is marked, and what they receive is not: with a stack they get their whole
+/// DSCP back, without one what the port has.
+#[test]
+fn marks_of_ipv6_are_taken_out_as_those_of_ipv4() {
+    let (mut source, mut sink) = (source(), sink());
+    for (next_header, class) in [(17, 0xB8), (17, 0x0A), (58, 0x4D)] {
+        let mut bytes = vec![2; 12];
+        bytes.extend_from_slice(&[0x86, 0xDD, 0x60 | class >> 4, class << 4, 0, 0, 0, 24]);
+        bytes.extend_from_slice(&[next_header, 64]);
+        bytes.extend_from_slice(&[9; 32]);
+        bytes.extend_from_slice(&[1, 2, 3, 4, 0, 24, 5, 6]);
+        bytes.resize(14 + 40 + 24, 7);
+        for bit in [1, 0] {
+            source.flip(bit);
+            let went = sent(&mut source, HOST, FABRIC, &bytes).unwrap();
+            assert_eq!(went.len() > bytes.len(), next_header == 17);
+            assert_eq!(went[14] << 4 >> 5, (bit as u8) << 2, "{went:02x?}");
+            let came = sent(&mut sink, FABRIC, HOST, &went).unwrap();
+            let mut wanted = bytes.clone();
+            if next_header != 17 {
+                wanted[14] = 0x60 | GIVEN_BACK << 1 | class >> 4 & 1;
+                // The marker is the network's.
+                wanted[15] = class << 4;
+                wanted[14] &= !1;
+            }
+            assert_eq!(came, wanted, "{class:02x}, {bit}");
+        }
+    }
+    // Of a network that leaves IPv6 alone, they stay as they are.
+    sink.switch.set_default_action("Egress.sinks", "take_back", &[]).unwrap();
+    source.switch.set_default_action("Ingress.sources", "mark", &[]).unwrap();
+    let mut bytes = vec![2; 12];
+    bytes.extend_from_slice(&[0x86, 0xDD, 0x6C, 0, 0, 0, 0, 0, 59, 64]);
+    bytes.extend_from_slice(&[9; 32]);
+    let went = sent(&mut source, HOST, FABRIC, &bytes).unwrap();
+    assert_eq!(went, bytes);
+    assert_eq!(sent(&mut sink, FABRIC, HOST, &went), Some(went));
 }

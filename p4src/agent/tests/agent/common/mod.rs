@@ -165,6 +165,9 @@ pub(crate) fn modelled(entry: &TableEntry) -> Entry {
             match *field {
                 Match::Exact(value) => FieldMatch::Exact(value.into()),
                 Match::Range(low, high) => FieldMatch::Range { low: low.into(), high: high.into() },
+                Match::Ternary(value, mask) => {
+                    FieldMatch::Ternary { value: value.into(), mask: mask.into() }
+                }
             },
         );
     }

@@ -46,7 +46,12 @@ impl Transit {
 
     /// Lets packets of the epoch's timestamp bit be recorded from now on, or no longer.
     pub(crate) fn open(&mut self, epoch: u64, open: bool) {
-        for entry in self.setup.epoch(epoch, &[]).unwrap().gate {
+        self.open_by(&[], epoch, open);
+    }
+
+    /// The same in an epoch under a plan.
+    pub(crate) fn open_by(&mut self, plan: &[u8], epoch: u64, open: bool) {
+        for entry in self.setup.epoch(epoch, plan).unwrap().gate {
             let modelled = modelled(&entry);
             if open {
                 self.switch.add_entry(&entry.table, &modelled).unwrap();
@@ -58,21 +63,22 @@ impl Transit {
 
     /// What it says of the window that begins with an epoch.
     pub(crate) fn side(&self, epoch: u64) -> Result<Side, String> {
+        self.side_of(SideKind::Transit, epoch)
+    }
+
+    /// The same of one side of it, where it is an edge.
+    pub(crate) fn side_of(&self, side: SideKind, epoch: u64) -> Result<Side, String> {
         let parity = ((epoch / self.setup.window()) & 1) as usize;
-        let words = self.setup.sources(SideKind::Transit).iter().map(|source| {
-            let lanes = source.registers.iter().map(|register| {
-                let [lane] = self.switch.read_register_lanes(register).unwrap()[..] else {
-                    panic!("{register}: a word an element");
-                };
-                lane
-            });
+        let words = self.setup.sources(side).iter().map(|source| {
+            let lanes = source.registers.iter();
+            let lanes = lanes.flat_map(|name| self.switch.read_register_lanes(name).unwrap());
             let lanes: Vec<&[u32]> = lanes.collect();
             let elements = source.elements as usize;
             (parity * elements..(parity + 1) * elements)
                 .flat_map(|at| lanes.iter().map(move |lane| lane[at]))
                 .collect::<Vec<u32>>()
         });
-        let closed = Closed::in_time(epoch, SideKind::Transit, Vec::new().into());
+        let closed = Closed::in_time(epoch, side, Vec::new().into());
         self.setup.side(&closed, &words.collect::<Vec<_>>())
     }
 }

@@ -21,10 +21,11 @@ use calumma_switch_host::{Signals, unix_ns};
 use calumma_switchd::chamelemon::program;
 use calumma_switchd::collector::Way;
 use calumma_switchd::config::Config;
-use calumma_switchd::system::System;
+use calumma_switchd::system::{Build, Constants, System};
 use calumma_switchd::{SYSTEMS, daemon};
 use calumma_tna::{Program, Switch};
 use calumma_tna_driver::{Driver, Pipe, Port};
+use calumma_wire::Role;
 
 pub(crate) const HOST: u16 = 1;
 pub(crate) const FABRIC: u16 = 2;
@@ -66,10 +67,7 @@ pub(crate) fn program(layout: &Layout, ports: usize) -> Program {
 
 /// The same with further macros.
 pub(crate) fn program_with(layout: &Layout, ports: usize, macros: &[&str]) -> Program {
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let folder = Folder::new();
-    copy(&sources.join("include"), &folder.0.join("include"));
-    std::fs::copy(sources.join("edge.p4"), folder.0.join("edge.p4")).unwrap();
+    let folder = sources("edge.p4");
     let contract = program::contract(layout).unwrap();
     std::fs::write(folder.0.join("include/chamelemon/generated/contract.p4"), contract).unwrap();
     let sizes = folder.0.join("include/sizes.p4");
@@ -78,6 +76,25 @@ pub(crate) fn program_with(layout: &Layout, ports: usize, macros: &[&str]) -> Pr
     let mut defines = program::defines(layout);
     defines.extend(macros.iter().map(|name| ((*name).to_owned(), "1".to_owned())));
     Program::load(folder.0.join("edge.p4"), &defines).unwrap()
+}
+
+/// A copy of a program's sources.
+fn sources(program: &str) -> Folder {
+    let (all, folder) = (Path::new(env!("CARGO_MANIFEST_DIR")).join(".."), Folder::new());
+    copy(&all.join("include"), &folder.0.join("include"));
+    std::fs::copy(all.join(program), folder.0.join(program)).unwrap();
+    folder
+}
+
+/// The program of a system on switches of that role, built for a controller's configuration.
+pub(crate) fn built(system: &dyn System, role: Role, controller: &str) -> Program {
+    let Build { constants, defines, .. } =
+        system.build(role, &controller.parse().unwrap()).unwrap();
+    let folder = sources(system.program());
+    if let Some(Constants { file, text }) = constants {
+        std::fs::write(folder.0.join(file), text).unwrap();
+    }
+    Program::load(folder.0.join(system.program()), &defines).unwrap()
 }
 
 /// A folder that goes with its value.

@@ -1,30 +1,40 @@
-//! SketchINT on a Tofino between other switches: `p4src/sketchint.p4`, which pushes the switch's
-//! hop onto the stacks that pass, and records nothing.
+//! SketchINT on a Tofino: `p4src/sketchint.p4`. Between other switches it pushes the switch's hop
+//! onto the stacks that pass, and records nothing. On an edge it is a source and a sink as well.
 //!
 //! As a software switch does, it pushes from the session's first entries on, whatever the plan: it
 //! is the sources that begin and end. The plans that it has accepted say to the controller how far
 //! it is.
 
+mod edge;
+pub mod sizes;
+mod window;
+
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
+use calumma_chamelemon::frames::hash_key;
 use calumma_plane::int::{Insertion, Instructions};
+use calumma_sketch::HashKey;
 use calumma_sketchint::frames::{Holding, OFFER, Plan, Setup as Words};
 use calumma_switch_host::{Session, SystemOffer};
 use calumma_wire::{Role, Side, SideKind, SystemSetup};
 
+use self::edge::Edge;
+use self::sizes::{SIZES, Sizes};
+use crate::chamelemon::measures_ipv6;
 use crate::collection::Source;
-use crate::system::{Build, Closed, EpochEntries, Needs, Setup, System, Total};
+use crate::forwarding::INT_VERSION;
+use crate::system::{Build, Closed, Constants, EpochEntries, Needs, Setup, System, Total};
 use crate::tables::{Match, TableEntry};
+
+/// The program.
+const PROGRAM: &str = "sketchint.p4";
 
 /// The table of the domain whose stacks are pushed onto.
 const DOMAIN: &str = "Egress.push.domain";
 
 /// What becomes of packets with the marker, by its cells.
 const PACKETS: &str = "Egress.push.packets";
-
-/// The version of INT-MD.
-const VERSION: u32 = 2;
 
 /// SketchINT's description.
 #[derive(Clone, Copy, Debug)]
@@ -40,45 +50,66 @@ impl System for SketchInt {
     }
 
     fn roles(&self) -> &'static [Role] {
-        &[Role::Transit]
+        &[Role::Edge, Role::Transit]
     }
 
     fn program(&self) -> &'static str {
-        "sketchint.p4"
+        PROGRAM
     }
 
     fn landmark(&self) -> &'static str {
         DOMAIN
     }
 
+    /// Stacks need a bit of the ToS byte.
+    fn may_go_by_identification(&self) -> bool {
+        false
+    }
+
+    fn hashes(&self, role: Role) -> bool {
+        role == Role::Edge
+    }
+
     fn setup(
         &self,
-        _role: Role,
+        role: Role,
         session: &Session,
         setup: &SystemSetup,
     ) -> Result<Arc<dyn Setup>, String> {
         let bytes = setup.setup.clone();
-        let Words { domain, instructions, hops, window_epochs, .. } =
-            Words::decode(&bytes).map_err(|problem| problem.to_string())?;
+        let words = Words::decode(&bytes).map_err(|problem| problem.to_string())?;
         Plan::decode(&setup.plan).map_err(|problem| problem.to_string())?;
         let node = session.node_id.and_then(NonZeroU16::new);
         let node = node.ok_or("the controller has given this node no number")?;
+        let Words { domain, instructions, hops, window_epochs, .. } = words;
         if instructions != Instructions::DEFAULT {
             return Err("a Tofino says of itself its number and the hop latency: set [sketchint] \
                         instructions = [\"node-id\", \"latency\"], or run software switches"
                 .to_owned());
         }
         let insertion = Insertion { domain, node, instructions, hops };
-        Ok(Arc::new(Transit { setup: bytes, insertion, window: window_epochs.into() }))
+        let transit = Transit { setup: bytes, insertion, window: window_epochs.into() };
+        if role != Role::Edge {
+            return Ok(Arc::new(transit));
+        }
+        let key = hash_key(&session.hash_key);
+        Ok(Arc::new(Edge::new(transit, words, &key, measures_ipv6(session))?))
     }
 
-    fn build(&self, _: &toml::Table) -> Result<Build, String> {
+    fn build(&self, role: Role, controller: &toml::Table) -> Result<Build, String> {
         let (domain, node) = (NonZeroU16::MIN, NonZeroU16::MIN);
         let instructions = Instructions::DEFAULT;
         let insertion = Insertion { domain, node, instructions, hops: 1 };
-        let needs = Transit { setup: Vec::new(), insertion, window: 1 }.needs();
-        let defines = vec![("ROLE_TRANSIT".to_owned(), "1".to_owned())];
-        Ok(Build { constants: None, defines, needs })
+        let transit = Transit { setup: Vec::new(), insertion, window: 1 };
+        if role != Role::Edge {
+            let defines = vec![("ROLE_TRANSIT".to_owned(), "1".to_owned())];
+            return Ok(Build { constants: None, defines, needs: transit.needs() });
+        }
+        let section = controller.get(self.name()).and_then(toml::Value::as_table);
+        let sizes = Sizes::of_section(section)?;
+        let edge = Edge::of_sizes(transit, sizes, &HashKey::from_bytes([0; 32]));
+        let constants = Constants { file: SIZES, text: sizes.constants() };
+        Ok(Build { constants: Some(constants), defines: Vec::new(), needs: edge.needs() })
     }
 }
 
@@ -99,7 +130,7 @@ impl Setup for Transit {
     fn needs(&self) -> Needs {
         let total = |name, cell| Total { name, counter: PACKETS, cell };
         Needs {
-            program: "sketchint.p4".to_owned(),
+            program: PROGRAM.to_owned(),
             remedy: "it has one size only",
             sources: Vec::new(),
             epoch_tables: Vec::new(),
@@ -111,6 +142,7 @@ impl Setup for Transit {
                 total("sketchint.foreign", 4),
             ],
             notices: None,
+            stopped: Vec::new(),
         }
     }
 
@@ -121,7 +153,7 @@ impl Setup for Transit {
     fn fixed(&self) -> Vec<TableEntry> {
         let Insertion { domain, node, instructions, .. } = self.insertion;
         let keys = [
-            ("hdr.telemetry.version", VERSION),
+            ("hdr.telemetry.version", INT_VERSION),
             ("hdr.telemetry.reserved", 0),
             ("hdr.telemetry.words", instructions.words() as u32),
             ("hdr.telemetry.instructions", instructions.bits().into()),
