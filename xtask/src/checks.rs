@@ -74,11 +74,15 @@ fn besides() -> Result<Vec<Job>> {
 /// Builds the fuzz targets and runs each for some seconds. Not beside the end-to-end tests, some of
 /// which hold latencies against captures.
 fn fuzzed(steps: &mut Steps) -> Result<()> {
-    if !steps.build("building the fuzz targets", fuzz::build_quickly())? {
-        return Ok(());
+    let mut targets = Vec::new();
+    if steps.build("building the fuzz targets", fuzz::build_quickly())? {
+        targets.extend(fuzz::targets()?);
+    }
+    if steps.build("building the fuzz target of SQL", fuzz::build_quickly_apart())? {
+        targets.extend(fuzz::targets_apart()?);
     }
     let command = |target: Target| Ok((target.title(), target.run(Built::Quickly, FUZZ_SECONDS)?));
-    let targets = fuzz::targets()?.into_iter().map(command).collect::<Result<_>>()?;
+    let targets = targets.into_iter().map(command).collect::<Result<_>>()?;
     steps.side_by_side("fuzzing", targets)
 }
 

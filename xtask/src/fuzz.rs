@@ -3,7 +3,7 @@
 //! There are two builds. [`build`] is that of `cargo xtask nightly`, which runs for hours: nightly
 //! Rust, optimised, with AddressSanitizer. [`build_quickly`] is that of `cargo xtask test`: the
 //! crates of the workspace are built again with counters of coverage, all others are those that the
-//! tests have been built with.
+//! tests have been built with. Both have a second half, for the workspace of SQL.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,8 +18,7 @@ use crate::shell::{self, cargo};
 const FUZZED: [&str; 7] =
     ["sketch", "wire", "dataplane/edge", "testbed", "trust", "p4src/model", "p4src/agent"];
 
-/// The one with targets that is a workspace of its own. DataFusion takes longer to build than all
-/// the rest, so only `cargo xtask nightly` runs them.
+/// The one with targets that is a workspace of its own.
 const APART: &str = "query";
 
 /// Real files that targets begin with, beside those of their `fuzz/seeds`: folder, target, and
@@ -43,13 +42,13 @@ pub(crate) struct Target {
 /// How the targets were built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Built {
-    /// By [`build_quickly`].
+    /// By [`build_quickly`] and [`build_quickly_apart`].
     Quickly,
     /// By [`build`] and [`build_apart`].
     Fully,
 }
 
-/// The targets that [`build_quickly`] builds.
+/// The targets of this workspace.
 pub(crate) fn targets() -> Result<Vec<Target>> {
     let mut targets = Vec::new();
     for folder in FUZZED {
@@ -111,6 +110,10 @@ impl Target {
             .arg(format!("-artifact_prefix={}/", artifacts.display()))
             .args(["-print_final_stats=1", "-rss_limit_mb=4096", "-timeout=30"])
             .env("ASAN_OPTIONS", "detect_leaks=0");
+        if (self.folder, built) == (APART, Built::Quickly) {
+            // Most of what tells queries from each other is in code that counts no coverage.
+            fuzz.arg("-keep_seed=1");
+        }
         Ok(fuzz)
     }
 }
@@ -164,11 +167,26 @@ fn fully(nightly: Nightly) -> Result<Command> {
 
 /// Builds all targets by the tests' toolchain and profile, the workspace's own crates instrumented.
 pub(crate) fn build_quickly() -> Command {
-    let mut cargo = cargo();
+    let mut cargo = instrumented();
     // The whole workspace and a test of it, so that others' crates have the features that the tests
     // have built them with.
-    cargo.args(["build", "--workspace", "--test", "frames", "--bin", "fuzz-*"]);
-    cargo.env("RUSTC_WORKSPACE_WRAPPER", shell::root().join("xtask/instrumented"));
+    cargo.args(["--workspace", "--test", "frames", "--bin", "fuzz-*"]);
+    cargo
+}
+
+/// The same for those of the workspace apart: what is instrumented is its own crates, and neither
+/// DataFusion nor ours that it depends on.
+pub(crate) fn build_quickly_apart() -> Command {
+    let mut cargo = instrumented();
+    cargo.args(["--workspace", "--bin", "fuzz-*", "--manifest-path"]);
+    cargo.arg(shell::root().join(APART).join("Cargo.toml"));
+    cargo.arg("--target-dir").arg(shell::target_dir());
+    cargo
+}
+
+fn instrumented() -> Command {
+    let mut cargo = cargo();
+    cargo.arg("build").env("RUSTC_WORKSPACE_WRAPPER", shell::root().join("xtask/instrumented"));
     // A fifth of the time to build, for some seconds of running.
     cargo.env("CALUMMA_INSTRUMENTED", format!("{COVERAGE} -Copt-level=0"));
     cargo
