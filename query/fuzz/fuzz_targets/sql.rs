@@ -3,8 +3,8 @@
 //!
 //! Bytes are text as they stand; behind a byte that no text begins with, each is a word of those
 //! that queries consist of, so that more of them mean something. Run with
-//! `cargo +nightly fuzz run fuzz-query-sql` in `query/`. The examples of `docs/query.md` are written
-//! to the folder that `CALUMMA_SEEDS` names.
+//! `cargo +nightly fuzz run fuzz-query-sql` in `query/`. The examples of `docs/query.md` are
+//! written to the folder that `CALUMMA_SEEDS` names.
 #![no_main]
 
 use std::collections::BTreeSet;
@@ -28,8 +28,8 @@ const JOURNAL: &str = include_str!("../journal.jsonl");
 const PAGE: &str = include_str!("../../../docs/query.md");
 
 /// Words that its examples do not have.
-const MORE: &str = "'2026-01-31' '10.1.0.2' '%' '' -1 0 1e308 9223372036854775807 0x0 NULL TRUE ARRAY[1,2] \
-    CASE WHEN THEN ELSE END CAST( AS BIGINT) BETWEEN IN EXISTS NOT IS DISTINCT UNION ALL EXCEPT \
+const MORE: &str = "'2026-01-31' '10.1.0.2' '%' '' -1 0 1e308 9223372036854775807 0x0 NULL TRUE \
+    ARRAY[1,2] CASE WHEN THEN ELSE END CAST( AS BIGINT) BETWEEN IN EXISTS NOT IS DISTINCT UNION ALL EXCEPT \
     INTERSECT LEFT JOIN FULL CROSS LATERAL ON USING(epoch) HAVING OFFSET WITH RECURSIVE t AS ( ) \
     OVER PARTITION ROWS UNBOUNDED PRECEDING INTERVAL '1 second' EXTRACT( date_bin( substr( \
     regexp_replace( repeat( lpad( sum( avg( stddev( median( array_agg( row_number() lag( \
