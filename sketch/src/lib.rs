@@ -48,6 +48,7 @@ pub use distinct::HyperLogLog;
 pub use fermat::{Arithmetic, Decoded, FermatSketch, Indistinct, Shape, ShapeMismatch};
 pub use hash::{HashColumns, HashFamily, HashKey, Hashes};
 pub use key::{AnyKey, Encoders, FlowKey, Key, KeyKind, Keyed, WideKey};
+pub use memory::{Arena, Zeros};
 pub use part::Part;
 pub use simd::Engine;
 pub use tower::{Insertion, Level, TowerSketch};

@@ -2,6 +2,8 @@
 
 use std::fmt::Debug;
 
+use crate::memory::Zeros;
+
 /// Sums of the fragments of IPv4 keys and the number of packets, in eight 32-bit lanes: half a
 /// cache line, so that no bucket straddles two.
 ///
@@ -23,7 +25,7 @@ pub(super) const COUNT: usize = 7;
 pub(super) const WIDE_COUNT: usize = 15;
 
 /// A bucket of either kind: fragments from lane 0 on, and the count in the last lane.
-pub trait Lanes: Copy + Debug + Default + Eq + Send + Sync + 'static {
+pub trait Lanes: Zeros + Debug + Default + Eq + Send + Sync + 'static {
     /// All lanes.
     fn lanes(&self) -> &[u32];
 

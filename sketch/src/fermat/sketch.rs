@@ -5,7 +5,7 @@ use super::{Arithmetic, Decoded, MAX_ARRAYS, decode};
 use crate::burst::{BURST, Column, ones, select};
 use crate::hash::{HashColumns, HashFamily, Hashes};
 use crate::key::{FlowKey, Key};
-use crate::memory::{lines, make_ready, prefer_huge_pages};
+use crate::memory::{Arena, Array, lines, lines_of, make_ready};
 use crate::part::Part;
 use crate::simd::{Engine, Isa, Work};
 
@@ -56,15 +56,12 @@ pub struct ShapeMismatch {
 pub struct FermatSketch<K: Key = FlowKey> {
     shape: Shape,
     /// Array after array.
-    buckets: Vec<K::Bucket>,
+    buckets: Array<K::Bucket>,
 }
 
 impl<K: Key> Clone for FermatSketch<K> {
     fn clone(&self) -> Self {
-        let mut buckets = Vec::with_capacity(self.buckets.len());
-        prefer_huge_pages(buckets.spare_capacity_mut());
-        buckets.extend_from_slice(&self.buckets);
-        Self { shape: self.shape, buckets }
+        Self { shape: self.shape, buckets: self.buckets.clone() }
     }
 
     /// Copies at the speed of memory, into the memory that is there where it suffices.
@@ -82,12 +79,23 @@ impl<K: Key> FermatSketch<K> {
     /// arithmetic that does not sum keys of this kind; layouts are checked before sketches
     /// are made from it.
     pub fn new(shape: Shape) -> Self {
+        Self::new_in(&mut Arena::new(Self::lines_for(shape)), shape)
+    }
+
+    /// Cache lines of the buckets of a sketch.
+    pub fn lines_for(shape: Shape) -> usize {
+        lines_of::<K::Bucket>(shape.total_buckets())
+    }
+
+    /// An empty sketch in memory of an arena. Touches none of it.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    pub fn new_in(arena: &mut Arena, shape: Shape) -> Self {
         assert!((2..=MAX_ARRAYS).contains(&shape.arrays), "2 to {MAX_ARRAYS} arrays: {shape:?}");
         assert!(shape.buckets > 0, "at least one bucket an array: {shape:?}");
         assert!(shape.arithmetic.sums(K::KIND), "wide keys are summed modulo the prime: {shape:?}");
-        let buckets = vec![K::Bucket::default(); shape.total_buckets()];
-        prefer_huge_pages(&buckets);
-        Self { shape, buckets }
+        Self { shape, buckets: arena.zeros(shape.total_buckets()) }
     }
 
     /// Cache lines of the buckets.
@@ -176,7 +184,7 @@ impl<K: Key> FermatSketch<K> {
         let lengths = parts.map(|part| part.len());
         let lengths = Column::from_fn(|packet| select(&lengths, classes.0[packet]));
         let encoded = isa.nonzero(&lengths) & packets;
-        let (shape, buckets) = (self.shape, self.buckets.as_mut_slice());
+        let (shape, buckets) = (self.shape, &mut *self.buckets);
         let encode = Encode { buckets, shape, parts, keys, hashes, classes, encoded };
         // The usual number of arrays gets code of its own.
         match (shape.arithmetic, shape.arrays) {
@@ -365,7 +373,7 @@ where
     #[inline(always)]
     fn work(self, _: impl Isa) {
         let Self(sketch, other, op) = self;
-        let pairs = sketch.buckets.iter_mut().zip(&other.buckets);
+        let pairs = sketch.buckets.iter_mut().zip(&*other.buckets);
         match sketch.shape.arithmetic {
             Arithmetic::Prime => pairs.for_each(|(a, b)| *a = op(Arithmetic::Prime, a, b)),
             Arithmetic::Wrapping => pairs.for_each(|(a, b)| *a = op(Arithmetic::Wrapping, a, b)),

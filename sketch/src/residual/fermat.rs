@@ -7,7 +7,7 @@ use super::{ARRAYS, Alone, Amount, Counts, Mismatch, Residual, Shape, places, wh
 use crate::fermat::{self, FermatSketch, WordsError};
 use crate::hash::{HashFamily, Hashes};
 use crate::key::Key;
-use crate::memory::filled;
+use crate::memory::{Arena, Array, lines_of};
 use crate::part::Part;
 use crate::simd::Isa;
 use crate::table::Refused;
@@ -20,7 +20,7 @@ use crate::table::Refused;
 pub struct Fermat<K: Key> {
     sketch: FermatSketch<K>,
     /// Bytes of every bucket; negative where more were taken out than put in.
-    bytes: Box<[i64]>,
+    bytes: Array<i64>,
     held: Held,
     part: Part,
     /// Packets put in and taken out. Buckets count modulo 2^32.
@@ -53,13 +53,27 @@ impl<K: Key> Fermat<K> {
     /// # Panics
     /// As [`new`](Residual::new).
     pub fn without_filter(buckets: usize) -> Self {
-        Self::with(Shape { buckets, filter_bits: 0 }, Held::Tables(Vec::new()))
+        Self::without_filter_in(&mut Arena::new(Self::lines(buckets)), buckets)
     }
 
-    fn with(shape: Shape, held: Held) -> Self {
+    /// Cache lines of so many buckets an array.
+    pub fn lines(buckets: usize) -> usize {
+        let shape = Shape { buckets, filter_bits: 0 };
+        FermatSketch::<K>::lines_for(sums(shape)) + lines_of::<i64>(ARRAYS * buckets)
+    }
+
+    /// As [`without_filter`](Self::without_filter), in memory of an arena. Touches none of it.
+    ///
+    /// # Panics
+    /// As [`new`](Residual::new).
+    pub fn without_filter_in(arena: &mut Arena, buckets: usize) -> Self {
+        Self::with(arena, Shape { buckets, filter_bits: 0 }, Held::Tables(Vec::new()))
+    }
+
+    fn with(arena: &mut Arena, shape: Shape, held: Held) -> Self {
         let part = whole(shape);
-        let sketch = FermatSketch::new(sums(shape));
-        let bytes = filled(ARRAYS * shape.buckets, 0);
+        let sketch = FermatSketch::new_in(arena, sums(shape));
+        let bytes = arena.zeros(ARRAYS * shape.buckets);
         Self { sketch, bytes, held, part, packets: 0 }
     }
 
@@ -84,7 +98,7 @@ impl<K: Key> Fermat<K> {
     pub fn from_contents(
         buckets: usize,
         words: impl IntoIterator<Item = u32>,
-        bytes: Box<[i64]>,
+        bytes: &[i64],
         packets: u64,
     ) -> Result<Self, WordsError> {
         let shape = Shape { buckets, filter_bits: 0 };
@@ -95,7 +109,9 @@ impl<K: Key> Fermat<K> {
             Ordering::Greater => return Err(WordsError::TooMany),
         }
         let sketch = FermatSketch::from_words(sums(shape), words)?;
-        Ok(Self { sketch, bytes, held: Held::Tables(Vec::new()), part, packets })
+        let mut sums = Array::zeros(bytes.len());
+        sums.copy_from_slice(bytes);
+        Ok(Self { sketch, bytes: sums, held: Held::Tables(Vec::new()), part, packets })
     }
 
     /// The same, where flows that were put in are those that these tables refused or evicted. A
@@ -116,7 +132,7 @@ impl<K: Key> Fermat<K> {
             return Err(mismatch);
         }
         sketch(&mut self.sketch).map_err(|_| mismatch)?;
-        for (sum, &other) in self.bytes.iter_mut().zip(&other.bytes) {
+        for (sum, &other) in self.bytes.iter_mut().zip(&*other.bytes) {
             *sum = bytes(*sum, other);
         }
         self.held.merge(&other.held);
@@ -127,7 +143,7 @@ impl<K: Key> Fermat<K> {
 
 impl<K: Key> Residual<K> for Fermat<K> {
     fn new(shape: Shape) -> Self {
-        Self::with(shape, Held::new(shape.filter_bits))
+        Self::with(&mut Arena::new(Self::lines(shape.buckets)), shape, Held::new(shape.filter_bits))
     }
 
     fn shape(&self) -> Shape {
@@ -202,7 +218,7 @@ impl<K: Key> Residual<K> for Fermat<K> {
 
     fn remaining(&self) -> usize {
         use crate::fermat::Lanes;
-        let buckets = self.sketch.buckets().iter().zip(&self.bytes);
+        let buckets = self.sketch.buckets().iter().zip(&*self.bytes);
         buckets.filter(|(bucket, bytes)| !bucket.is_zero() || **bytes != 0).count()
     }
 }

@@ -332,9 +332,9 @@ fn tables_know_which_flows_are_in_a_residual() {
         let Contents { sums, bytes, packets } = sink.0.contents();
         let words: Vec<u32> = sums.words().collect();
         assert_eq!(words.len(), 3 * BUCKETS * Fermat::<FlowKey>::words_of_a_bucket());
-        let read = Fermat::from_contents(BUCKETS, words.clone(), bytes.into(), packets).unwrap();
+        let read = Fermat::from_contents(BUCKETS, words.clone(), bytes, packets).unwrap();
         assert_eq!(read, sink.0);
-        let short = Fermat::<FlowKey>::from_contents(BUCKETS, words, bytes[1..].into(), packets);
+        let short = Fermat::<FlowKey>::from_contents(BUCKETS, words, &bytes[1..], packets);
         assert!(short.is_err());
         let tables = table.refused();
         let filter: Vec<u32> = tables.words().collect();

@@ -1,17 +1,19 @@
 //! The table itself: entries, and which of them stay.
 
-use std::ops::Range;
-
 use super::filter::{Filter, Noted};
 use super::index::{Index, Place, tag};
 use super::order::{Order, Rank, Words};
 use super::refused::Refused;
 use super::selection::{PASSES, Selection};
+use super::sink::{Flow, Flows, Sink, Turnover};
 use crate::burst::BURST;
 use crate::hash::{HashColumns, HashFamily, Hashes};
 use crate::key::Key;
-use crate::memory::filled;
+use crate::memory::{Arena, Array, lines_of};
 use crate::simd::{Isa, Work};
+
+/// In place of a slot: there is none.
+const NONE: u32 = u32::MAX;
 
 /// Most entries that an admission evicts.
 const EVICTIONS: usize = 6;
@@ -38,50 +40,6 @@ impl Capacity {
     }
 }
 
-/// What the user of a table does with the packets that it is given. Packets are named by their
-/// places in the burst; those of a range belong to one flow.
-pub trait Sink<K, V> {
-    /// Adds these packets to the flow's entry.
-    fn count(&mut self, value: &mut V, packets: Range<usize>);
-
-    /// These packets' flow has no entry, and gets none before the table is cleared.
-    fn refuse(&mut self, packets: Range<usize>);
-
-    /// The flow has no entry any more, and gets none before the table is cleared.
-    fn evict(&mut self, key: &K, rank: Rank, value: &V);
-}
-
-/// A flow with an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Flow<'a, K, V> {
-    /// The flow.
-    pub key: &'a K,
-    /// Its rank: that of its first packet.
-    pub rank: Rank,
-    /// What was counted of it.
-    pub value: &'a V,
-}
-
-/// Flows with entries.
-pub type Flows<'a, K, V> = Vec<Flow<'a, K, V>>;
-
-/// What happened to flows since the table was cleared.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Turnover {
-    /// Flows that got an entry.
-    pub admitted: u64,
-    /// Those of them that lost it.
-    pub evicted: u64,
-    /// Flows that got none, some of them not counted here, whom the filter mistook for others.
-    pub refused: u64,
-    /// Runs of packets whose rank would have got them an entry, but which the filter kept out: had
-    /// their flow been refused before, or was it mistaken for one that had?
-    pub filtered: u64,
-    /// Flows among the refused for which there was no room although their rank was small enough:
-    /// dozens of flows agreed in their hashes.
-    pub crowded: u64,
-}
-
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 struct Entry<K, V> {
@@ -105,11 +63,12 @@ enum Stage {
 /// A packet of a flow with an entry touches a line of the index and one of the entries, a packet of
 /// another one of the index and one of the filter.
 #[derive(Clone, Debug)]
-pub struct BoundedTable<K, V> {
+pub struct BoundedTable<K: Copy, V: Copy> {
     capacity: Capacity,
-    entries: Box<[Entry<K, V>]>,
-    /// The order of each slot's flow. Slots without a flow are in a list, each naming the next.
-    orders: Box<[Order]>,
+    entries: Array<Entry<K, V>>,
+    /// The order of each slot's flow. Slots that a flow was evicted from are in a list, each naming
+    /// the next; those behind the last of the array had none yet.
+    orders: Array<Order>,
     first_free: u32,
     len: usize,
     index: Index,
@@ -124,23 +83,52 @@ pub struct BoundedTable<K, V> {
 impl<K: Key, V: Copy + Default> BoundedTable<K, V> {
     /// An empty table. It takes all its memory now.
     pub fn new(capacity: Capacity) -> Self {
-        let slots = capacity.slots();
-        let empty = Entry { key: K::default(), value: V::default() };
-        let mut table = Self {
-            capacity,
-            entries: filled(slots, empty),
-            orders: filled(slots, Order::free(0)),
-            first_free: 0,
+        let mut table = Self::without_memory(capacity.filter_bits);
+        table.lie_in(&mut Arena::new(Self::lines(capacity.entries)), capacity.entries);
+        table
+    }
+
+    /// A table of no entries, with a filter of so many bits, which is to [lie](Self::lie_in) in
+    /// memory of an arena.
+    pub fn without_memory(filter_bits: usize) -> Self {
+        Self {
+            capacity: Capacity { entries: 0, filter_bits },
+            entries: Array::default(),
+            orders: Array::default(),
+            first_free: NONE,
             len: 0,
-            index: Index::new(slots),
-            filter: Filter::new(capacity.filter_bits),
+            index: Index::without_memory(),
+            filter: Filter::new(filter_bits),
             selection: Selection::new(),
             stage: Stage::Resting,
             limit: Order::LAST,
             turnover: Turnover::default(),
-        };
-        table.free_all();
-        table
+        }
+    }
+
+    /// Cache lines that a table of so many entries takes from an arena.
+    pub fn lines(entries: u32) -> usize {
+        let slots = Capacity { entries, filter_bits: 0 }.slots();
+        let of_entries = lines_of::<Entry<K, V>>(slots) + lines_of::<Order>(slots);
+        of_entries + Index::lines(slots)
+    }
+
+    /// Gives the memory of its entries back, after having been cleared: there are none any more.
+    pub fn give_back(&mut self) {
+        self.clear();
+        self.capacity.entries = 0;
+        (self.entries, self.orders) = (Array::default(), Array::default());
+        self.index = Index::without_memory();
+    }
+
+    /// Lets so many entries lie in memory of an arena, after having been cleared. Touches none of
+    /// it. Where the arena has too little left, the table has memory of its own.
+    pub fn lie_in(&mut self, arena: &mut Arena, entries: u32) {
+        self.clear();
+        self.capacity.entries = entries;
+        let slots = self.capacity.slots();
+        (self.entries, self.orders) = (arena.room(slots), arena.room(slots));
+        self.index = Index::new_in(arena, slots);
     }
 
     /// Bytes of memory that it takes.
@@ -150,7 +138,7 @@ impl<K: Key, V: Copy + Default> BoundedTable<K, V> {
 
     /// Those of them that grow with the entries: all but the filter's.
     pub fn bytes_of_entries(&self) -> usize {
-        size_of_val(&*self.entries) + size_of_val(&*self.orders) + self.index.bytes()
+        self.entries.bytes() + self.orders.bytes() + self.index.bytes()
     }
 
     /// How large it is.
@@ -181,12 +169,15 @@ impl<K: Key, V: Copy + Default> BoundedTable<K, V> {
 
     /// Flows with an entry, with their ranks, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (&K, Rank, &V)> {
-        let taken = self.entries.iter().zip(&self.orders).filter(|(_, order)| order.is_taken());
+        let taken = self.entries.iter().zip(&*self.orders).filter(|(_, order)| order.is_taken());
         taken.map(|(entry, order)| (&entry.key, order.rank(), &entry.value))
     }
 
     /// What was counted of a flow with an entry.
     pub fn get(&self, family: &HashFamily, key: &K) -> Option<&V> {
+        if self.is_empty() {
+            return None;
+        }
         let words = Words::of(&family.hash(key));
         let slot = family.engine().run(Find { table: self, key, words: &words })?;
         Some(&self.entries[slot as usize].value)
@@ -209,7 +200,8 @@ impl<K: Key, V: Copy + Default> BoundedTable<K, V> {
     pub fn has_seen(&self, family: &HashFamily, key: &K) -> bool {
         let words = Words::of(&family.hash(key));
         let out = self.filter.contains(noted(tag(words.tag), Order::new(Rank::default(), &words)));
-        out || family.engine().run(Find { table: self, key, words: &words }).is_some()
+        let find = || family.engine().run(Find { table: self, key, words: &words });
+        out || !self.is_empty() && find().is_some()
     }
 
     /// The flows that [`finish`](Self::finish) would leave, in no order, and behind them those that
@@ -238,17 +230,12 @@ impl<K: Key, V: Copy + Default> BoundedTable<K, V> {
             self.filter.begin((evicted + refused) as usize, self.capacity.entries as usize);
         }
         self.index.clear();
-        self.free_all();
+        self.entries.clear();
+        self.orders.clear();
+        (self.first_free, self.len) = (NONE, 0);
         self.stage = Stage::Resting;
         self.limit = Order::LAST;
         self.turnover = Turnover::default();
-    }
-
-    fn free_all(&mut self) {
-        for (order, next) in self.orders.iter_mut().zip(1..) {
-            *order = Order::free(next);
-        }
-        (self.first_free, self.len) = (0, 0);
     }
 
     /// Records packets, a burst at a time, each with its flow's rank. Two cache lines a packet
@@ -368,18 +355,25 @@ impl<K: Key, V: Copy + Default> BoundedTable<K, V> {
     /// Gives the flow an entry, if there is room.
     #[inline(always)]
     fn admit(&mut self, isa: impl Isa, key: &K, run: &Arrival, sink: &mut impl Sink<K, V>) -> bool {
-        let slot = self.first_free;
-        let Some(order) = self.orders.get_mut(slot as usize) else { return false };
-        if !self.index.insert(isa, run.place, slot) {
+        let is_new = self.first_free == NONE;
+        let slot = if is_new { self.orders.len() as u32 } else { self.first_free };
+        let has_slot = !is_new || self.orders.len() < self.orders.most();
+        if !has_slot || !self.index.insert(isa, run.place, slot) {
             return false;
         }
-        self.first_free = order.next();
-        *order = run.order;
+        let mut entry = Entry { key: *key, value: V::default() };
+        sink.count(&mut entry.value, run.start..run.end);
+        if is_new {
+            self.entries.push(entry);
+            self.orders.push(run.order);
+        } else {
+            let order = &mut self.orders[slot as usize];
+            self.first_free = order.next();
+            *order = run.order;
+            self.entries[slot as usize] = entry;
+        }
         self.len += 1;
         self.turnover.admitted += 1;
-        let entry = &mut self.entries[slot as usize];
-        *entry = Entry { key: *key, value: V::default() };
-        sink.count(&mut entry.value, run.start..run.end);
         true
     }
 
@@ -388,7 +382,7 @@ impl<K: Key, V: Copy + Default> BoundedTable<K, V> {
     /// eighth is what the limit may be too high by.
     #[inline(always)]
     fn go_on(&mut self, isa: impl Isa, sink: &mut impl Sink<K, V>) {
-        let (wanted, slots) = (self.capacity.entries as usize, self.orders.len());
+        let (wanted, slots) = (self.capacity.entries as usize, self.capacity.slots());
         let slack = self.capacity.slack();
         match self.stage {
             Stage::Resting if self.len < wanted + slack => {}
@@ -406,7 +400,7 @@ impl<K: Key, V: Copy + Default> BoundedTable<K, V> {
             }
             Stage::Sweeping(at) => {
                 self.stage = match self.sweep(isa, at, slots / (slack / 8), EVICTIONS, sink) {
-                    end if end == slots => Stage::Resting,
+                    end if end >= self.orders.len() => Stage::Resting,
                     at => Stage::Sweeping(at),
                 };
             }
@@ -509,7 +503,7 @@ pub(super) fn noted(tag: u16, order: Order) -> Noted {
 }
 
 /// Recording packets whose words are known.
-pub(super) struct Record<'a, K, V, W, S> {
+pub(super) struct Record<'a, K: Copy, V: Copy, W, S> {
     pub(super) table: &'a mut BoundedTable<K, V>,
     pub(super) keys: &'a [K],
     pub(super) ranks: &'a [Rank],
@@ -532,7 +526,7 @@ where
     }
 }
 
-struct Take<'a, K, V, S> {
+struct Take<'a, K: Copy, V: Copy, S> {
     table: &'a mut BoundedTable<K, V>,
     key: &'a K,
     run: &'a Arrival,
@@ -548,7 +542,7 @@ impl<K: Key, V: Copy + Default, S: Sink<K, V>> Work for Take<'_, K, V, S> {
     }
 }
 
-struct Find<'a, K, V> {
+struct Find<'a, K: Copy, V: Copy> {
     table: &'a BoundedTable<K, V>,
     key: &'a K,
     words: &'a Words,
@@ -565,7 +559,7 @@ impl<K: Key, V: Copy + Default> Work for Find<'_, K, V> {
     }
 }
 
-struct Finish<'a, K, V, S> {
+struct Finish<'a, K: Copy, V: Copy, S> {
     table: &'a mut BoundedTable<K, V>,
     sink: &'a mut S,
 }

@@ -9,7 +9,7 @@
 //! Removing an entry leaves nothing behind: the index does not age.
 
 use crate::burst::ones;
-use crate::memory::filled;
+use crate::memory::{Arena, Array, lines_of};
 use crate::simd::{Isa, Tags};
 
 /// Entries of a bucket.
@@ -25,9 +25,9 @@ const LOAD: usize = 7;
 const LISTED: u32 = u32::MAX;
 
 /// A cache line.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
-struct Bucket {
+pub(crate) struct Bucket {
     /// Of each entry 16 bits of its hash, never 0; 0 where there is no entry.
     tags: Tags,
     /// Entries whose home this is and which are guests elsewhere.
@@ -42,9 +42,9 @@ const EMPTY: Bucket = Bucket { tags: [0; LANES], away: 0, guests: 0, slots: [0; 
 /// Finds the slot of an entry. See the [module](self).
 #[derive(Clone, Debug)]
 pub(crate) struct Index {
-    buckets: Box<[Bucket]>,
+    buckets: Array<Bucket>,
     /// For each slot with an entry, its bucket.
-    whereabouts: Box<[u32]>,
+    whereabouts: Array<u32>,
     /// Slots and tags of what is in no bucket.
     aside: [(u32, u16); ASIDE],
     listed: usize,
@@ -71,15 +71,32 @@ pub(crate) fn tag(word: u32) -> u16 {
 }
 
 impl Index {
-    /// An index for so many entries.
-    pub(crate) fn new(slots: usize) -> Self {
-        let buckets = filled(slots.div_ceil(LOAD).max(2), EMPTY);
-        Self { buckets, whereabouts: filled(slots, 0), aside: [(0, 0); ASIDE], listed: 0 }
+    /// Buckets for so many entries.
+    fn buckets_for(slots: usize) -> usize {
+        slots.div_ceil(LOAD).max(2)
+    }
+
+    /// Cache lines of an index for so many entries.
+    pub(crate) fn lines(slots: usize) -> usize {
+        lines_of::<Bucket>(Self::buckets_for(slots)) + lines_of::<u32>(slots)
+    }
+
+    /// An index for so many entries. Touches none of its memory.
+    pub(crate) fn new_in(arena: &mut Arena, slots: usize) -> Self {
+        // Zeros are an empty bucket.
+        let buckets = arena.zeros(Self::buckets_for(slots));
+        Self { buckets, whereabouts: arena.zeros(slots), aside: [(0, 0); ASIDE], listed: 0 }
+    }
+
+    /// An index without memory, for no entry.
+    pub(crate) fn without_memory() -> Self {
+        let (buckets, whereabouts) = (Array::default(), Array::default());
+        Self { buckets, whereabouts, aside: [(0, 0); ASIDE], listed: 0 }
     }
 
     /// Bytes that it takes.
     pub(crate) fn bytes(&self) -> usize {
-        size_of_val(&*self.buckets) + size_of_val(&*self.whereabouts)
+        self.buckets.bytes() + self.whereabouts.bytes()
     }
 
     pub(crate) fn clear(&mut self) {

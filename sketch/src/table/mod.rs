@@ -61,12 +61,15 @@ mod order;
 mod refused;
 mod rows;
 mod selection;
+mod sink;
 #[cfg(test)]
 mod tests;
 
-pub use self::bounded::{BoundedTable, Capacity, Flow, Flows, Sink, Turnover};
+pub use self::bounded::{BoundedTable, Capacity};
 pub use self::filter::BITS_OF_A_FLOW;
 pub(crate) use self::filter::{Filter, Noted};
+pub(crate) use self::index::Bucket as IndexBucket;
 pub use self::order::{Rank, Words};
 pub use self::refused::Refused;
 pub use self::rows::{RowTable, Shape};
+pub use self::sink::{Flow, Flows, Sink, Turnover};

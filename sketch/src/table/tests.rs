@@ -9,6 +9,7 @@ use rand::{Rng, SeedableRng};
 use super::bounded::Record;
 use super::order::Order;
 use super::*;
+use crate::memory::Arena;
 use crate::{Engine, FlowKey, HashFamily, HashKey, Key, WideKey};
 
 fn family() -> HashFamily {
@@ -132,9 +133,16 @@ fn after_every_packet<K: Key>(
     filter_bits: usize,
 ) -> Result<(), TestCaseError> {
     let family = family();
-    let mut table = BoundedTable::<K, u64>::new(Capacity { entries, filter_bits });
+    let mut table = BoundedTable::<K, u64>::without_memory(filter_bits);
+    let sizes = [entries, entries.div_ceil(2), 2 * entries, entries];
+    let mut arena = Arena::new(BoundedTable::<K, u64>::lines(2 * entries) + 4);
     let mut sink = Packets::default();
-    for _window in 0..2 {
+    for entries in sizes {
+        table.lie_in(&mut arena, entries);
+        // What lies behind it is another's in the next window.
+        let mut behind = arena.zeros::<u32>(64);
+        prop_assert_eq!(&*behind, &[0; 64][..]);
+        behind.fill(u32::MAX);
         let mut model = Model::new(entries as usize);
         for (at, &(flow, rank)) in packets.iter().enumerate() {
             let key = key::<K>(flow);
@@ -162,8 +170,11 @@ fn after_every_packet<K: Key>(
         prop_assert!(
             chosen(&table, &family).iter().map(|f| f.1).eq(model.chosen.keys().map(|k| k.1))
         );
-        table.clear();
+        table.give_back();
         prop_assert!(table.is_empty() && table.limit().is_none());
+        prop_assert!(!table.has_seen(&family, &other) && table.split().0.is_empty());
+        drop(behind);
+        arena.reset();
         sink = Packets::default();
     }
     Ok(())

@@ -9,12 +9,12 @@
 //! number of filters (2), each: its blocks (4), and a column for each byte of its words (4)
 //! ```
 //!
-//! How many buckets there are the [`Setup`] says: an edge gives half of them to what entered.
+//! How many buckets there are the [`Setup`] says, and the share of the window: an edge gives half of them to what entered.
 
 use calumma_sketch::fermat::WordsError;
 use calumma_sketch::residual::{ARRAYS, Contents, Fermat, Residual as _};
 use calumma_sketch::table::Refused;
-use calumma_sketch::{AnyKey, Key, KeyKind, Keyed, either};
+use calumma_sketch::{AnyKey, Arena, Key, KeyKind, Keyed, either};
 use calumma_wire::DecodeError;
 use calumma_wire::body::{Body, put_u8, put_u16, put_u32, put_u64};
 use calumma_wire::columns::{put_words, read_words};
@@ -51,9 +51,20 @@ impl<K: Key> Residual<K> {
     /// An empty one of a switch whose residual has so many buckets an array, an edge or not. It
     /// takes all its memory now.
     pub fn new(buckets: u32, is_edge: bool) -> Self {
+        Self::new_in(&mut Arena::new(Self::lines(buckets, is_edge)), buckets, is_edge)
+    }
+
+    /// The same in memory of an arena. Touches none of it.
+    pub fn new_in(arena: &mut Arena, buckets: u32, is_edge: bool) -> Self {
         // Tables know which flows they refused.
-        let empty = || Fermat::without_filter(part(buckets, is_edge));
-        Self { entered: is_edge.then(empty), rest: empty(), passed: 0, mixed: 0 }
+        let mut empty = || Fermat::without_filter_in(arena, part(buckets, is_edge));
+        Self { entered: is_edge.then(&mut empty), rest: empty(), passed: 0, mixed: 0 }
+    }
+
+    /// Cache lines that such a residual takes from an arena.
+    pub fn lines(buckets: u32, is_edge: bool) -> usize {
+        let parts = if is_edge { 2 } else { 1 };
+        parts * Fermat::<K>::lines(part(buckets, is_edge))
     }
 
     /// Where packets belong that came on these [sides](Entry::sides), so many; notes them where
@@ -157,8 +168,9 @@ fn read_part<K: Key>(body: &mut Body<'_>, buckets: usize) -> Result<Fermat<K>, D
     let low = read_words(body, "bytes of the residual", 4, number)?;
     let high = read_words(body, "bytes of the residual", 4, number)?;
     let bytes = low.into_iter().zip(high);
-    let bytes = bytes.map(|(low, high)| i64::from(low) | (i64::from(high as i32) << 32)).collect();
-    let part = Fermat::from_contents(buckets, words, bytes, packets);
+    let bytes = bytes.map(|(low, high)| i64::from(low) | (i64::from(high as i32) << 32));
+    let bytes: Vec<i64> = bytes.collect();
+    let part = Fermat::from_contents(buckets, words, &bytes, packets);
     let part = part.map_err(|why: WordsError| body.wrong(offset, "sums of the residual", why))?;
     // Every packet is in a bucket of the first array.
     let counted = part.contents().sums.packets();

@@ -1,10 +1,16 @@
-//! Huge pages for large arrays, and memory made ready before it is needed.
+//! Huge pages for large arrays, memory made ready before it is needed, and memory that arrays of
+//! several sizes share ([`Arena`]).
 //!
 //! A decoder goes through a large sketch at random: with pages of 4 KiB, a million flows lie in
 //! more pages than the CPU keeps translations of, and every page costs a fault when it is first
 //! touched. Asking changes nothing but speed, and is asked for in vain where there are none.
 
 #![allow(unsafe_code)]
+
+mod arena;
+
+pub use self::arena::{Arena, Zeros};
+pub(crate) use self::arena::{Array, lines_of};
 
 /// Below this many bytes the kernel would hardly find a whole huge page in an array.
 #[cfg(target_os = "linux")]
