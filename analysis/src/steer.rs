@@ -123,6 +123,27 @@ pub struct Pins {
     pub without: Vec<String>,
 }
 
+/// Which share of the memory of its table and of what takes the flows without an entry the table of
+/// each switch is to have.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum TableShare {
+    /// What follows from how switches fare, from window to window.
+    Auto,
+    /// So much, 0 to 1.
+    Fixed(f64),
+}
+
+/// The share that tables have.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TableShares {
+    /// What the file or an operator says.
+    pub wanted: TableShare,
+    /// What nodes were sent last.
+    pub sent: Option<f64>,
+    /// Nodes that can't divide their memory anew: their programs are older.
+    pub without: Vec<String>,
+}
+
 /// Says which plans nodes are to have. Called often, and by threads that others wait for: it must
 /// be quick.
 pub trait Steer: Debug + Send {
@@ -155,6 +176,19 @@ pub trait Steer: Debug + Send {
 
     /// Flows that are pinned; `None` where the system pins none.
     fn pins(&self) -> Option<Pins> {
+        None
+    }
+
+    /// Lets tables have this share of their switches' memory from a window to come on.
+    ///
+    /// # Errors
+    /// Why it stays as it is.
+    fn share(&mut self, _wanted: TableShare) -> Result<(), String> {
+        Err("this system divides no memory".to_owned())
+    }
+
+    /// The share that tables have; `None` where the system divides no memory.
+    fn shares(&self) -> Option<TableShares> {
         None
     }
 }

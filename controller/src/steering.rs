@@ -7,7 +7,9 @@
 
 use std::collections::BTreeMap;
 
-use calumma_analysis::{Applied, Flow, NodeSetup, Noticed, Pins, Standing, Steer};
+use calumma_analysis::{
+    Applied, Flow, NodeSetup, Noticed, Pins, Standing, Steer, TableShare, TableShares,
+};
 use calumma_wire::{Message, Outcome, SystemId};
 
 use crate::report::EpochReport;
@@ -195,6 +197,19 @@ impl Steering {
     /// Flows that are pinned; `None` where the system pins none.
     pub fn pins(&self) -> Option<Pins> {
         self.steer.pins()
+    }
+
+    /// Lets tables have this share of their switches' memory from a window to come on.
+    ///
+    /// # Errors
+    /// Why it stays as it is.
+    pub fn share(&mut self, wanted: TableShare) -> Result<(), String> {
+        self.steer.share(wanted)
+    }
+
+    /// The share that tables have; `None` where the system divides no memory.
+    pub fn shares(&self) -> Option<TableShares> {
+        self.steer.shares()
     }
 
     /// How a node stands.

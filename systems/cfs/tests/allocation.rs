@@ -7,7 +7,7 @@ mod common;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use calumma_cfs::frames::{Entry, Setup};
+use calumma_cfs::frames::{Entry, Plan, Setup};
 use calumma_plane::packet::{Frame, Packet};
 use calumma_plane::worker::Path;
 use calumma_plane::{Carrier, carrier::Tos};
@@ -89,6 +89,43 @@ fn packets_take_no_memory() {
         };
         let sides: Vec<u8> = windows.map(sides).collect();
         assert!(sides.iter().filter(|&&sides| sides == all).count() >= 2, "{sides:?}");
+    }
+}
+
+/// An lcore begins a window with memory that is divided anew, and takes none for it.
+#[test]
+fn dividing_the_memory_anew_takes_none_on_lcores() {
+    for keys in [KeyKind::Ipv4, KeyKind::Dual] {
+        let (entries, filter_bits, window_epochs) = (512, 1 << 16, 2);
+        let (residual, alpha_moves) = (Some(256), true);
+        let of = Setup { entries, filter_bits, window_epochs, claim: false, ..Setup::default() };
+        let setup = Setup { residual, alpha_moves, ..of };
+        let net = Net { carrier: Carrier::Tos(Tos::default()), keys, setup };
+        let mut switch = Switch::new(&net, 1, 2);
+        let start = clock().start_of(FIRST_EPOCH);
+        let mut memory = Vec::new();
+        for window in 0..20_u64 {
+            let alpha = [60, 97, 75, 0][window as usize % 4];
+            let plan = Plan { alpha, ..Plan::default() };
+            switch.plan(FIRST_EPOCH + 2 * (window + 1), &plan);
+            let mut frames: Vec<Frame> =
+                (0..32).map(|at| frame(&flow(at + 64 * window as u32, keys), 60, 20)).collect();
+            switch.pass_all(0, Path::Enter, &mut frames);
+            let end = start + 2 * (window + 1) * EPOCH_NS;
+            loop {
+                let before = ALLOCATIONS.get();
+                let is_due = switch.advance_lcores(end);
+                memory.push(ALLOCATIONS.get() - before);
+                switch.receive();
+                if !is_due {
+                    break;
+                }
+            }
+        }
+        let alphas: Vec<_> = switch.windows.values().filter_map(|window| window.alpha).collect();
+        assert!(alphas.starts_with(&[0, 60, 97, 75, 0, 60, 97, 75, 0]), "{alphas:?}");
+        // The first time lcores take the session itself.
+        assert_eq!(memory.iter().skip(1).sum::<usize>(), 0, "{memory:?}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 mod samples;
 
-use calumma_cfs::frames::{Entry, Notice, Setup, Suspects, Totals, Window};
+use calumma_cfs::frames::{Entry, Notice, Setup, Sizes, Suspects, Totals, Window};
 use calumma_sketch::table::{Rank, Refused};
 use calumma_sketch::{FlowKey, HyperLogLog, KeyKind, WideKey, either};
 use proptest::prelude::*;
@@ -81,6 +81,7 @@ fn windows() -> impl Strategy<Value = Window> {
                     routes_changed,
                     limit,
                     theta,
+                    alpha: None,
                     totals,
                     flows,
                     entries,
@@ -204,6 +205,50 @@ fn residuals_that_contradict_themselves_are_refused_with_their_byte() {
             "blocks of a filter: 131072: must be 1 to",
         );
     }
+}
+
+/// Which share a table had says how large it and the residual were: another does not fit what
+/// follows.
+#[test]
+fn a_window_is_of_the_sizes_that_its_share_says() {
+    let (setup, window) = samples::divided();
+    let bytes = window.encode();
+    assert_eq!(Window::decode(&bytes, &setup).as_ref(), Ok(&window));
+    check_cut_and_changed(&bytes, 0, &setup);
+    for alpha in [0, 60, 74, 76, 97] {
+        let other = Window { alpha: Some(alpha), ..window.clone() };
+        assert!(Window::decode(&other.encode(), &setup).is_err(), "{alpha}");
+    }
+    for alpha in [1, 59, 98, 255] {
+        let other = Window { alpha: Some(alpha), ..window.clone() };
+        let refused = Window::decode(&other.encode(), &setup).unwrap_err().to_string();
+        assert!(refused.ends_with(&format!("alpha: {alpha}: must be 0, or 60 to 97")), "{refused}");
+    }
+    // Nobody asked for it.
+    assert!(Window::decode(&bytes, &Setup { alpha_moves: false, ..setup }).is_err());
+}
+
+/// Whatever the share, a switch has as many bytes for both.
+#[test]
+fn sizes_share_the_memory_of_the_setup() {
+    for (entries, residual) in [(256, 16), (256, 400), (16_384, 1031), (1 << 22, 1 << 18)] {
+        let setup = Setup { entries, residual: Some(residual), ..setup() };
+        let bytes = |sizes: Sizes| {
+            let of_table = u64::from(sizes.entries) * u64::from(Setup::ENTRY_BYTES);
+            of_table + u64::from(sizes.residual.unwrap()) * u64::from(Setup::BUCKETS_BYTES)
+        };
+        let all = bytes(setup.sizes(0));
+        assert_eq!(setup.sizes(0), Sizes { entries, residual: Some(residual) });
+        let mut before = Sizes { entries: 0, residual: Some(u32::MAX) };
+        for alpha in Setup::ALPHA {
+            let sizes = setup.sizes(alpha);
+            assert!(sizes.entries >= before.entries && sizes.residual <= before.residual);
+            let is_full = sizes.entries == 1 << 22 || all - bytes(sizes) < 60;
+            assert!(is_full && bytes(sizes) <= all, "{sizes:?} of {all} bytes");
+            before = sizes;
+        }
+    }
+    assert_eq!(setup().sizes(75), Sizes { entries: 256, residual: None });
 }
 
 #[test]

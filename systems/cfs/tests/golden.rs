@@ -6,7 +6,7 @@ mod samples;
 
 use std::path::PathBuf;
 
-use calumma_cfs::frames::{Graded, Holding, Hop, Notice, Pins, Setup, Window};
+use calumma_cfs::frames::{Graded, Holding, Hop, Notice, Pins, Plan, Setup, Window};
 use calumma_sketch::grade::HopRule;
 
 /// Setups that differ in all that can differ.
@@ -103,4 +103,17 @@ fn pins_are_what_the_golden_files_of_version_4_hold() {
     let holding = Holding { setup: samples::setup().encode(), epoch: 140, plan: golden };
     let golden = check_in("v4", "holding", &holding.encode());
     assert_eq!(Holding::decode(&golden), Ok(holding));
+}
+
+#[test]
+fn shares_of_the_memory_are_what_the_golden_files_of_version_6_hold() {
+    let (setup, window) = samples::divided();
+    let golden = check_in("v6", "setup-alpha", &setup.encode());
+    assert_eq!(Setup::decode(&golden), Ok(setup));
+    let golden = check_in("v6", "window-alpha", &window.encode());
+    assert_eq!(Window::decode(&golden, &setup), Ok(window));
+    let flows = samples::notice().flows.into_iter().map(|of| of.key).collect();
+    let plan = Plan { alpha: 75, pins: Pins { flows } };
+    let golden = check_in("v6", "plan", &plan.encode(&setup));
+    assert_eq!(Plan::decode(&golden, &setup), Ok(plan));
 }

@@ -9,7 +9,7 @@ mod residual;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use calumma_cfs::frames::{Entry, Graded, Hop, Setup, Window};
+use calumma_cfs::frames::{Entry, Graded, Hop, Plan, Setup, Window};
 use calumma_plane::Carrier;
 use calumma_plane::carrier::{Shim, Tos};
 use calumma_plane::packet::{Frame, Packet};
@@ -440,7 +440,8 @@ proptest! {
 
     /// Packets of a flow come with any TTLs, by any side and on any lcore, in bursts, while
     /// windows turn: whatever an entry says to be exact is right, and every packet is in an entry,
-    /// refused or evicted, and in the residual then.
+    /// refused or evicted, and in the residual then, whatever share of the memory each window's
+    /// table has.
     #[test]
     fn exact_counts_are_right_whatever_packets_do(
         bursts in prop::collection::vec(
@@ -451,9 +452,12 @@ proptest! {
         filter in prop::sample::select(vec![1_u32 << 10, 1 << 16]),
         keys in prop::sample::select(vec![KeyKind::Ipv4, KeyKind::Dual]),
         buckets in prop::sample::select(vec![None, Some(64), Some(1024)]),
+        alphas in prop::option::of(prop::array::uniform4(prop_oneof![Just(0_u8), Setup::ALPHA])),
     ) {
         let (filter_bits, window_epochs, residual) = (filter, 2, buckets);
-        let setup = Setup { filter_bits, window_epochs, residual, ..setup() };
+        let alphas = alphas.filter(|_| buckets.is_some());
+        let alpha_moves = alphas.is_some();
+        let setup = Setup { filter_bits, window_epochs, residual, alpha_moves, ..setup() };
         let net = Net { keys, setup, ..networks()[0] };
         let mut switch = Switch::new(&net, 1, 2);
         let mut truth = Windows::new();
@@ -461,6 +465,14 @@ proptest! {
         for (at, (burst, lcore, path)) in bursts.into_iter().enumerate() {
             let now_ns = start + at as u64 * 1_500_000;
             switch.advance_to(now_ns);
+            // The first burst of a window: each has 66 or 67.
+            let window = now_ns / (2 * EPOCH_NS) - start / (2 * EPOCH_NS);
+            if let Some(alphas) = alphas
+                && (now_ns - start) % (2 * EPOCH_NS) < 1_500_000
+            {
+                let plan = Plan { alpha: alphas[window as usize], ..Plan::default() };
+                switch.plan(FIRST_EPOCH + 2 * (window + 1), &plan);
+            }
             let (path, side) = [
                 (Path::Enter, Entry::ENTERED), (Path::Transit, Entry::PASSED), (Path::Leave, Entry::LEFT),
             ][path];
@@ -505,6 +517,14 @@ proptest! {
             let window = &switch.windows[epoch];
             let packets: usize = traffic.values().map(Vec::len).sum();
             prop_assert_eq!(window.totals.packets, packets as u64);
+            let number = (epoch - FIRST_EPOCH) as usize / 2;
+            let alpha = |of: [u8; 4]| number.checked_sub(1).map_or(0, |before| of[before]);
+            prop_assert_eq!(window.alpha, alphas.map(alpha));
+            let sizes = setup.sizes(window.alpha.unwrap_or(0));
+            if window.totals.refused > 0 {
+                // Of two lcores, one may have room.
+                prop_assert!(window.entries.len() as u32 >= sizes.entries / 2 - 1);
+            }
             for got in &window.entries {
                 let wanted = entry(&net, 1, *epoch, &got.key, &traffic[&got.key]);
                 if got.exact {
@@ -514,7 +534,8 @@ proptest! {
             }
             if buckets.is_some() {
                 let flows = residual::check(window, traffic);
-                prop_assert!(flows.is_some() || buckets != Some(1024), "far from full");
+                let is_roomy = sizes.residual >= Some(1024);
+                prop_assert!(flows.is_some() || !is_roomy, "far from full");
                 let out = window.totals.refused + window.totals.evicted;
                 prop_assert_eq!(flows == Some(0), flows.is_some() && out == 0);
             } else {

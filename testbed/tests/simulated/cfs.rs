@@ -22,3 +22,39 @@ fn every_scenario_holds_and_no_exact_count_is_wrong() {
     }
     assert!(windows > 100, "{windows} windows with counts");
 }
+
+/// The windows of a scenario from the crowd's arrival on, each with the share of all flows that have
+/// a count, where the tables have this share of the memory and the crowd has so many flows.
+fn with_share(alpha: &str, crowd: u32, epochs: u32) -> Vec<f64> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios/cfs/alpha.toml");
+    let mut text = std::fs::read_to_string(file).unwrap();
+    let changes = [
+        ("alpha = \"auto\"", format!("alpha = {alpha}")),
+        ("flows = 3700", format!("flows = {crowd}")),
+        ("epochs = 144", format!("epochs = {epochs}")),
+    ];
+    for (from, to) in changes {
+        assert!(text.contains(from), "{from}");
+        text = text.replace(from, &to);
+    }
+    // The scenario goes on for longer, and expects something of that.
+    let lasting = text.find("[[expect]]").unwrap();
+    let lasting = &text[..lasting].replace("at = 120", &format!("at = {}", epochs - 1));
+    let scenario: Scenario = toml::from_str(lasting).unwrap();
+    let played = play(&scenario, |_, _| Ok(())).unwrap();
+    assert_eq!(played.contradictions().count(), 0, "{alpha}, {crowd}");
+    let since = played.systems.iter().filter(|of| (24..u64::from(epochs) - 2).contains(&of.epoch));
+    since.map(|of| of.coverage.unwrap()).collect()
+}
+
+#[test]
+fn a_share_that_moves_counts_no_fewer_flows_than_the_default() {
+    let [fixed, moving] = ["0.9", "\"auto\""].map(|alpha| with_share(alpha, 3400, 60));
+    assert!(moving.len() >= 16 && moving.len() == fixed.len(), "{}", moving.len());
+    let [all_fixed, all_moving] = [&fixed, &moving].map(|of| of.iter().sum::<f64>());
+    assert!(all_moving > all_fixed, "{fixed:?}\n{moving:?}");
+    assert!(moving[0] > fixed[0] + 0.02, "the table had taken what the residual did not need");
+    // Where no share is enough, the scenario says what is counted in the end.
+    let fixed = with_share("0.9", 3700, 44);
+    assert!(fixed.iter().all(|&share| share < 0.93), "{fixed:?}");
+}

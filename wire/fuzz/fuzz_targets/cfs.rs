@@ -1,10 +1,10 @@
-//! Any bytes, as a setup, a window, a notice and pins of CFS: no panic, and what can be read says
-//! the same when written and read again. Run from `wire/` with
-//! `cargo +nightly fuzz run fuzz-wire-cfs fuzz/corpus/cfs ../systems/cfs/tests/golden/v4`.
+//! Any bytes, as a setup, a window, a notice, pins and a plan of CFS: no panic, and what can be read
+//! says the same when written and read again. Run from `wire/` with
+//! `cargo +nightly fuzz run fuzz-wire-cfs fuzz/corpus/cfs ../systems/cfs/tests/golden/v6`.
 
 #![no_main]
 
-use calumma_cfs::frames::{Holding, Notice, Pins, Setup, Window};
+use calumma_cfs::frames::{Holding, Notice, Pins, Plan, Setup, Window};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -23,7 +23,12 @@ fuzz_target!(|bytes: &[u8]| {
     let setup = Setup { entries: 256, hll_bits: 4, ..Setup::default() };
     let guard = Setup { guard: true, ..setup };
     let residual = Some(16);
-    for setup in [setup, guard, Setup { residual, ..setup }, Setup { residual, ..guard }] {
+    let divided = Setup { residual, alpha_moves: true, ..guard };
+    if let Ok(plan) = Plan::decode(bytes, &divided) {
+        assert_eq!(plan.encode(&divided), bytes);
+    }
+    let fixed = [setup, guard, Setup { residual, ..setup }, Setup { residual, ..guard }];
+    for setup in fixed.into_iter().chain([divided]) {
         if let Ok(window) = Window::decode(bytes, &setup) {
             assert_eq!(Window::decode(&window.encode(), &setup), Ok(window));
         }

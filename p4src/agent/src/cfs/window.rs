@@ -260,6 +260,7 @@ impl Windows {
             routes_changed,
             limit: all_full.then(|| held.worst.iter().copied().max()).flatten(),
             theta,
+            alpha: None,
             totals,
             flows,
             entries,

@@ -7,12 +7,12 @@
 
 use std::ops::RangeInclusive;
 
-use calumma_sketch::FlowKey;
-use calumma_sketch::residual::{ARRAYS, Fermat};
+use calumma_cfs::frames::Setup;
+use calumma_sketch::residual::ARRAYS;
 
 /// Bytes of an entry and of all that finds it, and of a bucket of a residual, with IPv4 keys.
-pub(crate) const ENTRY_BYTES: f64 = 60.0;
-pub(crate) const BUCKET_BYTES: f64 = Fermat::<FlowKey>::BUCKET_BYTES as f64;
+pub(crate) const ENTRY_BYTES: f64 = Setup::ENTRY_BYTES as f64;
+pub(crate) const BUCKET_BYTES: f64 = Setup::BUCKETS_BYTES as f64 / ARRAYS as f64;
 
 /// Hundredths that the table has of table and residual at the start.
 const FIRST: u8 = 90;
@@ -99,7 +99,18 @@ impl Default for Alpha {
 
 impl Alpha {
     /// What it may be, in hundredths.
-    pub const RANGE: RangeInclusive<u8> = 60..=97;
+    pub const RANGE: RangeInclusive<u8> = Setup::ALPHA;
+
+    /// One that begins with so many hundredths, as far as it may be.
+    pub(crate) fn at(hundredths: u8) -> Self {
+        let hundredths = hundredths.clamp(*Self::RANGE.start(), *Self::RANGE.end());
+        Self { hundredths, ..Self::default() }
+    }
+
+    /// The share in hundredths.
+    pub(crate) fn hundredths(&self) -> u8 {
+        self.hundredths
+    }
 
     /// The share, 0.6 to 0.97.
     pub fn share(&self) -> f64 {

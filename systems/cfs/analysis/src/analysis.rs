@@ -10,12 +10,13 @@ use calumma_analysis::{
 };
 use calumma_cfs::frames;
 use calumma_cfs::frames::{
-    Entry, GUARD_SINCE, NOTICE_SINCE, Setup, Suspects, WORDS_SINCE, Window, salt,
+    ALPHA_SINCE, Entry, GUARD_SINCE, NOTICE_SINCE, Setup, Suspects, WORDS_SINCE, Window, salt,
 };
 use calumma_sketch::{HashFamily, KeyKind};
 use calumma_wire::{Side, SideKind};
 
 use crate::coverage::{self, Coverage, Homes, Local, Total};
+use crate::dividing::Dividing;
 use crate::ends::Hosts;
 use crate::flows::Judged;
 use crate::heavy::{self, Counts};
@@ -27,7 +28,7 @@ use crate::report::{
 };
 use crate::residual::Decoded;
 use crate::view::{Delivered, NodeView, PINNED, Seen, View, hashes};
-use crate::{loops, residual, sizes, spread};
+use crate::{dividing, loops, residual, sizes, spread};
 
 /// Names of the classes of ranks.
 const CLASSES: [&str; 4] = ["pinned", "single", "unclaimed", "claimed"];
@@ -53,8 +54,8 @@ pub(crate) struct Cooperating {
 impl Cooperating {
     pub(crate) fn new(parameters: Parameters, deployment: &Deployment<'_>) -> Self {
         let Deployment { clock, nodes, hash_keys, .. } = *deployment;
-        let Parameters { setup, pins, pin, .. } = parameters;
-        let pinning = Pinning::new((pins, pin), (clock, setup.window_epochs.into()), nodes);
+        let Parameters { setup, alpha_moves, pins, pin, .. } = parameters;
+        let pinning = Pinning::new((pins, pin), Dividing::new(setup, alpha_moves), clock, nodes);
         Self {
             parameters,
             hash_keys: hash_keys.clone(),
@@ -68,7 +69,9 @@ impl Cooperating {
     /// What a node with this version measures by.
     fn setup_at(&self, version: u8) -> Setup {
         let setup = self.parameters.setup;
-        Setup { guard: setup.guard && version >= GUARD_SINCE, ..setup }
+        let guard = setup.guard && version >= GUARD_SINCE;
+        let alpha_moves = setup.alpha_moves && version >= ALPHA_SINCE;
+        Setup { guard, alpha_moves, ..setup }
     }
 
     fn window_of(&self, epoch: u64) -> u64 {
@@ -148,7 +151,7 @@ impl Analysis for Cooperating {
     fn analyse(&mut self, collected: Collected<Delivered>) -> SystemReport<Found> {
         let Parameters { setup, paths, flows_listed, thresholds, .. } = self.parameters;
         let keyed = self.hash_keys.at(collected.head.epoch);
-        let decoded = residual::decode(&keyed.family, &collected);
+        let decoded = residual::decode(&keyed.family, &collected, self.pinning.moves());
         let window = self.window_of(collected.head.epoch);
         let mut view = View::new(&setup, paths, &collected, &decoded);
         let homes = coverage::homes(&view);
@@ -179,6 +182,13 @@ impl Analysis for Cooperating {
         let monitored_exactly = flows.iter().filter(|it| it.exact).count() as u64;
         let total = coverage::total(&view, monitored);
         let share = coverage::of_all(monitored, total);
+        let alpha = dividing::common(&view.nodes);
+        if view.nodes.len() == collected.nodes.len()
+            && let Some(alpha) = alpha
+            && let Some(fared) = dividing::fared(&view.nodes, total, monitored)
+        {
+            self.pinning.learn(alpha, fared);
+        }
         // Tables choose flows by their hashes. Residuals that decoded at some nodes and not at
         // others have flows by where they went: no sample of all.
         let threshold = thresholds.superspreader;
@@ -207,6 +217,7 @@ impl Analysis for Cooperating {
             coverage: share.map(|share| share.value),
             coverage_low: share.map(|share| share.low),
             coverage_high: share.map(|share| share.high),
+            alpha: alpha.and_then(|alpha| setup.share(alpha)),
             thresholds: Listed {
                 heavy_packets: thresholds.heavy_packets,
                 heavy_change_packets: thresholds.heavy_change_packets,
@@ -308,14 +319,16 @@ fn nodes_of(view: &View<'_>, exact: &[Exact]) -> Vec<NodeReport> {
 }
 
 fn node_report(setup: &Setup, node: &NodeView<'_>) -> NodeReport {
-    let Window { totals, limit, theta, flows, entries, routes_changed, suspects, .. } = node.window;
+    let Window { totals, limit, theta, alpha, flows, entries, routes_changed, suspects, .. } =
+        node.window;
+    let alpha = alpha.unwrap_or(0);
     let share = |grade: u32| f64::from(grade) / GRADES;
     let class = limit.and_then(|limit| CLASSES.get(usize::from(limit.class())).copied());
     let Total { flows, error } = Total::of(flows);
     NodeReport {
         node: node.name.to_owned(),
         role: node.role.name().to_owned(),
-        entries: setup.entries.into(),
+        entries: setup.sizes(alpha).entries.into(),
         used: entries.len() as u64,
         packets: totals.packets,
         counted: entries.iter().map(|entry| entry.packets).sum(),
@@ -336,6 +349,7 @@ fn node_report(setup: &Setup, node: &NodeView<'_>) -> NodeReport {
         sound: node.is_sound && node.unrecorded == 0,
         bytes: totals.memory,
         exact: Exact::default(),
+        alpha: node.residual.and_then(|_| setup.share(alpha)),
         residual: node.residual.map(residue),
         pinned: entries.iter().filter(|entry| entry.rank.class() == PINNED).count() as u64,
         guard: suspects.as_ref().map(guarded),
@@ -346,6 +360,7 @@ fn residue(of: &Decoded) -> Residue {
     let is_complete = of.counts.is_some();
     Residue {
         decode: if is_complete { "complete" } else { "partial" }.to_owned(),
+        buckets: of.buckets,
         load_factor: is_complete.then(|| of.flows as f64 / of.buckets.max(1) as f64),
         flows: is_complete.then_some(of.flows),
     }

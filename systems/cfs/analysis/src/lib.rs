@@ -9,7 +9,8 @@
 //! | `parameters` | the section `[cfs]` |
 //! | [`alpha`] | how table and residual share a switch's bytes, from window to window |
 //! | `analysis` | what nodes are sent, how what they deliver is checked, the report |
-//! | `pinning` | flows that all switches count, whatever their hashes |
+//! | `dividing` | who says that share: the file, an operator, or the rule |
+//! | `pinning` | what plans say: that share, and flows that all switches count |
 //! | `residual` | flows that no table has an entry of, decoded |
 //! | `view` | a window as all nodes saw it |
 //! | `flows` | whose count of a flow is the flow's |
@@ -24,6 +25,7 @@ pub mod alpha;
 mod alert;
 mod analysis;
 mod coverage;
+mod dividing;
 mod ends;
 mod flows;
 mod heavy;

@@ -9,6 +9,7 @@ use crate::report::Found;
 #[derive(Debug)]
 struct Metrics {
     coverage: Gauge,
+    alpha: Gauge,
     flows: Gauge,
     monitored: Gauge,
     superspreaders: Gauge,
@@ -31,6 +32,12 @@ pub(crate) fn new(on: &Registry) -> prometheus::Result<Box<dyn ReportMetrics>> {
             on,
             "cfs_coverage",
             "Share of the flows that have an entry; NaN: unknown.",
+        )?,
+        alpha: gauge(
+            on,
+            "cfs_alpha",
+            "Share of the memory of table and residual that tables had; NaN: they differ, or the \
+             controller does not say it.",
         )?,
         flows: gauge(on, "cfs_flows", "Flows in the latest window; NaN: unknown.")?,
         monitored: gauge(on, "cfs_monitored_flows", "Flows that any node has an entry of.")?,
@@ -62,6 +69,7 @@ impl ReportMetrics for Metrics {
         let Some(report) = report.as_type::<SystemReport<Found>>() else { return };
         let found = &report.findings;
         self.coverage.set(found.coverage.unwrap_or(f64::NAN));
+        self.alpha.set(found.alpha.unwrap_or(f64::NAN));
         self.flows.set(found.flows_total.unwrap_or(f64::NAN));
         self.monitored.set(found.monitored as f64);
         let certain = found.superspreaders.iter().filter(|it| it.certain).count();

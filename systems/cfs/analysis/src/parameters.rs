@@ -53,6 +53,18 @@ enum Kept {
     FlowRadar,
 }
 
+/// Which share of the memory of table and residual the table has.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged)]
+enum Share {
+    Fixed(f64),
+    /// What `auto` is the only one of.
+    Named(String),
+}
+
+/// The share that memory is divided by where it moves: what it begins with.
+const FIRST_SHARE: f64 = 0.9;
+
 /// What the operator can say. `docs/cfs.md` has a table of it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -69,7 +81,7 @@ struct Section {
     claim: bool,
     reseed: bool,
     residual: Kept,
-    alpha: f64,
+    alpha: Share,
     guard: bool,
     pins: Option<u32>,
     pin: Vec<Pinned>,
@@ -97,7 +109,7 @@ impl Default for Section {
             claim: false,
             reseed: setup.reseed,
             residual: Kept::None,
-            alpha: 0.9,
+            alpha: Share::Fixed(FIRST_SHARE),
             guard: true,
             pins: None,
             pin: vec![Pinned::Victims, Pinned::Heavy],
@@ -116,6 +128,8 @@ impl Default for Section {
 pub(crate) struct Parameters {
     /// What switches measure by.
     pub(crate) setup: Setup,
+    /// Whether the share of the memory of table and residual moves by itself.
+    pub(crate) alpha_moves: bool,
     /// Flows that can be pinned, at most.
     pub(crate) pins: usize,
     /// What is pinned without an operator's word.
@@ -150,10 +164,19 @@ const FILTER_BITS_OF_AN_ENTRY: u32 = 64;
 
 /// Buckets an array of the residual, so large that the table has its share of both.
 fn residual_of(section: &Section, filter_bits: u32) -> Result<Option<u32>, (&'static str, String)> {
-    let alpha = section.alpha;
-    if !(0.1..=0.99).contains(&alpha) {
-        return Err(("alpha", format!("{alpha}: must be 0.1 to 0.99")));
-    }
+    let alpha = match &section.alpha {
+        Share::Fixed(alpha) if (0.1..=0.99).contains(alpha) => *alpha,
+        Share::Fixed(alpha) => {
+            return Err(("alpha", format!("{alpha}: must be 0.1 to 0.99, or auto")));
+        }
+        Share::Named(name) if name != "auto" => {
+            return Err(("alpha", format!("{name}: must be 0.1 to 0.99, or auto")));
+        }
+        Share::Named(_) if section.residual == Kept::None => {
+            return Err(("alpha", "auto: there is no residual, which needs fermat".to_owned()));
+        }
+        Share::Named(_) => FIRST_SHARE,
+    };
     match section.residual {
         Kept::None => Ok(None),
         Kept::Fermat => {
@@ -188,6 +211,7 @@ impl Parameters {
             Hops::Ttl => (Hop::Ttl(rule), Rule::Fold),
             Hops::None => (Hop::None, Rule::Random),
         };
+        let residual = residual_of(&section, filter_bits).map_err(named)?;
         let setup = Setup {
             entries: section.entries,
             filter_bits,
@@ -201,8 +225,9 @@ impl Parameters {
             },
             claim: section.claim,
             reseed: section.reseed,
-            residual: residual_of(&section, filter_bits).map_err(named)?,
+            residual,
             guard: section.guard,
+            alpha_moves: residual.is_some(),
         };
         setup.check().map_err(named)?;
         let most_pins = Pins::most_of(setup.entries);
@@ -239,7 +264,8 @@ impl Parameters {
             Thresholds { heavy_packets, heavy_change_packets, superspreader, coverage_wanted };
         let Section { paths, flows_listed, .. } = section;
         let pins = pins as usize;
-        Ok(Self { setup, pins, pin, paths, flows_listed, thresholds })
+        let alpha_moves = matches!(section.alpha, Share::Named(_));
+        Ok(Self { setup, alpha_moves, pins, pin, paths, flows_listed, thresholds })
     }
 }
 
@@ -281,7 +307,11 @@ mod tests {
         let spreader = mistake(json!({ "superspreader": 0 }));
         assert_eq!(spreader, "superspreader = 0: must be at least 1");
         let alpha = mistake(json!({ "alpha": 1.0 }));
-        assert_eq!(alpha, "alpha = 1: must be 0.1 to 0.99");
+        assert_eq!(alpha, "alpha = 1: must be 0.1 to 0.99, or auto");
+        let alpha = mistake(json!({ "alpha": "all", "residual": "fermat" }));
+        assert_eq!(alpha, "alpha = all: must be 0.1 to 0.99, or auto");
+        let alpha = mistake(json!({ "alpha": "auto" }));
+        assert!(alpha.starts_with("alpha = auto: there is no residual"), "{alpha}");
         let radar = mistake(json!({ "residual": "flowradar" }));
         assert!(radar.starts_with("residual = flowradar: "), "{radar}");
         let pins = mistake(json!({ "entries": 256, "pins": 65 }));
@@ -297,9 +327,13 @@ mod tests {
         assert_eq!(setup(json!({ "entries": 1000, "filter_bits": 2048 })).filter_bits, 2048);
         // Of entries and filter, 68 bytes each, a ninth is in buckets of 40, three arrays of them.
         let residual = json!({ "entries": 10_000, "residual": "fermat" });
-        assert_eq!(setup(residual).residual, Some(629));
+        assert_eq!(setup(residual.clone()).residual, Some(629));
         let half = json!({ "entries": 10_000, "residual": "fermat", "alpha": 0.5 });
         assert_eq!(setup(half).residual, Some(5666));
+        let auto = json!({ "entries": 10_000, "residual": "fermat", "alpha": "auto" });
+        let (auto, fixed) = (read(&auto).unwrap(), read(&residual).unwrap());
+        assert_eq!((auto.setup, auto.alpha_moves), (fixed.setup, true));
+        assert!(fixed.setup.alpha_moves && !fixed.alpha_moves, "an operator may move it");
         let pins = |section| read(&section).map(|of| (of.pins, of.pin)).unwrap();
         let both = Automatic { victims: true, heavy: true };
         assert_eq!(pins(json!({ "entries": 256 })), (64, both));

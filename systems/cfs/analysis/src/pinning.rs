@@ -1,17 +1,22 @@
-//! Which flows all switches count, whatever their hashes: those that an operator has named, and
-//! those that ChameleMon found to lose packets or to be large.
+//! What plans say: which flows all switches count, whatever their hashes (those that an operator
+//! has named, and those that ChameleMon found to lose packets or to be large), and which share of
+//! their memory the tables have.
 //!
-//! A plan of flows holds for whole windows. The next one is made once every node that pins flows
-//! applies the last one, so that none waits for ever.
+//! A plan holds for whole windows. The next one is made once every node that takes plans applies
+//! the last one, so that none waits for ever.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use calumma_analysis::steer::first_keys;
-use calumma_analysis::{Applied, Flow, Node, Noticed, Pins, RecentlyNoticed, Standing, Steer};
-use calumma_cfs::frames;
-use calumma_cfs::frames::{Holding, PINS_SINCE};
+use calumma_analysis::{
+    Applied, Flow, Node, Noticed, Pins, RecentlyNoticed, Standing, Steer, TableShare, TableShares,
+};
+use calumma_cfs::frames::{self, ALPHA_SINCE, Holding, PINS_SINCE, Plan, Setup};
 use calumma_epoch::EpochClock;
 use calumma_sketch::WideKey;
+
+use crate::alpha::Fared;
+use crate::dividing::Dividing;
 
 /// What is pinned without an operator's word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,37 +34,39 @@ pub(crate) struct Pinning(Arc<Mutex<State>>);
 #[derive(Debug)]
 struct State {
     clock: EpochClock,
-    /// Epochs of a window.
-    window: u64,
+    setup: Setup,
     most: usize,
     automatic: Automatic,
     nodes: Vec<Arc<Node>>,
-    /// Whether each node can pin flows; `None` where it has not come yet.
-    able: Vec<Option<bool>>,
+    /// By which version each node measures; `None` where it has not come yet.
+    versions: Vec<Option<u8>>,
+    dividing: Dividing,
     /// What an operator has named, in the order of importance.
     wanted: Vec<Flow>,
     noticed: RecentlyNoticed,
-    /// The flows of the plan that nodes have been sent last.
-    sent: Arc<[WideKey]>,
+    /// The plan that nodes have been sent last.
+    sent: Plan,
 }
 
 impl Pinning {
     /// No pins yet, and at most so many.
     pub(crate) fn new(
         (most, automatic): (usize, Automatic),
-        (clock, window): (EpochClock, u64),
+        dividing: Dividing,
+        clock: EpochClock,
         nodes: &[Arc<Node>],
     ) -> Self {
         Self(Arc::new(Mutex::new(State {
             clock,
-            window: window.max(1),
+            setup: dividing.setup(),
             most,
             automatic,
             nodes: nodes.to_vec(),
-            able: vec![None; nodes.len()],
+            versions: vec![None; nodes.len()],
+            dividing,
             wanted: Vec::new(),
             noticed: RecentlyNoticed::new(most),
-            sent: Arc::default(),
+            sent: Plan::default(),
         })))
     }
 
@@ -72,14 +79,36 @@ impl Pinning {
     pub(crate) fn note_version(&self, node: &Node, version: u8) {
         let mut state = self.lock();
         if let Some(at) = state.nodes.iter().position(|of| of.id == node.id) {
-            state.able[at] = Some(version >= PINS_SINCE);
+            state.versions[at] = Some(version);
         }
+    }
+
+    /// Whether the share of the tables moves by how residuals fare.
+    pub(crate) fn moves(&self) -> bool {
+        self.lock().dividing.moves()
+    }
+
+    /// Takes the outcome of a window that all nodes delivered, in which tables had this share.
+    pub(crate) fn learn(&self, alpha: u8, fared: Fared) {
+        self.lock().dividing.learn(alpha, fared);
     }
 }
 
 impl State {
     fn is_able(&self, at: usize) -> bool {
-        self.able.get(at).copied().flatten() == Some(true)
+        self.is_since(at, PINS_SINCE) == Some(true)
+    }
+
+    /// Whether a node measures by this version or a later one; `None` where it has not come yet.
+    fn is_since(&self, at: usize, version: u8) -> Option<bool> {
+        Some(self.versions.get(at).copied().flatten()? >= version)
+    }
+
+    /// The nodes that are older than this version.
+    fn without(&self, version: u8) -> Vec<String> {
+        let older = self.nodes.iter().enumerate();
+        let older = older.filter(|(at, _)| self.is_since(*at, version) == Some(false));
+        older.map(|(_, node)| node.name.clone()).collect()
     }
 
     /// Whether the node at a position applies what it was sent last, or can't.
@@ -87,8 +116,10 @@ impl State {
         if !self.is_able(at) || node.away_since_ns.is_some() || node.problem.is_some() {
             return true;
         }
-        let in_force = node.applied.as_ref().map_or(self.sent.is_empty(), |applied| {
-            let epoch = applied.epoch.div_ceil(self.window).saturating_mul(self.window);
+        let window = u64::from(self.setup.window_epochs);
+        let nothing = self.sent == Plan::default();
+        let in_force = node.applied.as_ref().map_or(nothing, |applied| {
+            let epoch = applied.epoch.div_ceil(window).saturating_mul(window);
             now_ns >= self.clock.start_of(epoch)
         });
         in_force && node.unanswered.is_empty()
@@ -96,7 +127,7 @@ impl State {
 
     /// The flows to be pinned next: of more than there is room for, those of the operator, then
     /// those that lost packets, then heavy hitters, and of each kind the newest.
-    fn next(&self) -> Vec<WideKey> {
+    fn next_pins(&self) -> Vec<WideKey> {
         let Automatic { victims, heavy } = self.automatic;
         let victims = self.noticed.victims().filter(|_| victims);
         let heavy = self.noticed.heavy_hitters().filter(|_| heavy);
@@ -107,17 +138,29 @@ impl State {
 impl Steer for Pinning {
     fn held(&self, setup: &[u8], holding: &[u8]) -> Option<Applied> {
         let Holding { setup: of, epoch, plan } = Holding::decode(holding).ok()?;
-        (of == setup).then_some(Applied { epoch, plan })
+        if of != setup {
+            return None;
+        }
+        let known = Setup::decode(setup).ok();
+        if let Some(Ok(held)) = known.map(|setup| Plan::decode(&plan, &setup)) {
+            self.lock().dividing.take_over(held.alpha);
+        }
+        Some(Applied { epoch, plan })
     }
 
     fn plans(&mut self, nodes: &[Standing], now_ns: u64) -> Vec<Option<Vec<u8>>> {
         let mut state = self.lock();
         let mut all = nodes.iter().enumerate();
         if all.all(|(at, node)| state.is_settled(at, node, now_ns)) {
-            state.sent = state.next().into();
+            let pins = frames::Pins { flows: state.next_pins().into() };
+            state.sent = Plan { alpha: state.dividing.wanted(), pins };
         }
-        let plan = frames::Pins { flows: state.sent.clone() }.encode();
+        let moves = [false, true].map(|moves| {
+            let alpha_moves = moves && state.setup.alpha_moves;
+            state.sent.encode(&Setup { alpha_moves, ..state.setup })
+        });
         let of_node = |(at, node): (usize, &Standing)| {
+            let plan = &moves[usize::from(state.is_since(at, ALPHA_SINCE) == Some(true))];
             // One that was set up without pins need not be sent that there are none.
             let has_none = node.possible().next().is_none() && plan.is_empty();
             (state.is_able(at) && !has_none).then(|| plan.clone())
@@ -148,14 +191,23 @@ impl Steer for Pinning {
 
     fn pins(&self) -> Option<Pins> {
         let state = self.lock();
-        let able = state.able.iter().zip(&state.nodes);
-        let without = able.filter(|(able, _)| **able == Some(false));
         Some(Pins {
             most: state.most,
             wanted: state.wanted.clone(),
-            sent: state.sent.iter().map(Flow::from).collect(),
-            without: without.map(|(_, node)| node.name.clone()).collect(),
+            sent: state.sent.pins.flows.iter().map(Flow::from).collect(),
+            without: state.without(PINS_SINCE),
         })
+    }
+
+    fn share(&mut self, wanted: TableShare) -> Result<(), String> {
+        self.lock().dividing.say(wanted)
+    }
+
+    fn shares(&self) -> Option<TableShares> {
+        let state = self.lock();
+        let wanted = state.dividing.said()?;
+        let sent = state.setup.share(state.sent.alpha);
+        Some(TableShares { wanted, sent, without: state.without(ALPHA_SINCE) })
     }
 }
 
@@ -180,11 +232,16 @@ mod tests {
 
     /// Three nodes, the last of which is one release older.
     fn pinning(most: usize) -> Pinning {
+        of(most, Setup::default())
+    }
+
+    fn of(most: usize, setup: Setup) -> Pinning {
         let node = |id: u16| Arc::new(Node { name: format!("e{id}"), role: Role::Edge, id });
         let nodes: Vec<_> = (1..=3).map(node).collect();
         let clock = EpochClock::new(EPOCH_NS, Guards::default()).unwrap();
         let automatic = Automatic { victims: true, heavy: true };
-        let pinning = Pinning::new((most, automatic), (clock, 20), &nodes);
+        let dividing = Dividing::new(setup, false);
+        let pinning = Pinning::new((most, automatic), dividing, clock, &nodes);
         for (node, version) in nodes.iter().zip([PINS_SINCE, PINS_SINCE, PINS_SINCE - 1]) {
             pinning.note_version(node, version);
         }
@@ -249,5 +306,33 @@ mod tests {
         assert_eq!(held, Some(Applied { epoch: 40, plan: vec![2] }));
         assert_eq!(pinning.held(&[3], &holding.encode()), None);
         assert_eq!(pinning.held(&[1], &[]), None, "one that pins none holds nothing");
+    }
+    #[test]
+    fn a_share_goes_to_nodes_that_can_divide_their_memory_and_pins_to_all() {
+        let setup = Setup { residual: Some(1024), alpha_moves: true, ..Setup::default() };
+        let mut pinning = of(8, setup);
+        for (at, version) in [(0, ALPHA_SINCE), (1, ALPHA_SINCE), (2, ALPHA_SINCE - 1)] {
+            let node = pinning.lock().nodes[at].clone();
+            pinning.note_version(&node, version);
+        }
+        let come = Standing { has_come: true, ..Standing::default() };
+        let nodes = [come.clone(), come.clone(), come];
+        assert_eq!(pinning.plans(&nodes, 0), [const { None::<Vec<u8>> }; 3], "as the setup says");
+        pinning.share(TableShare::Fixed(0.8)).unwrap();
+        assert_eq!(pinning.plans(&nodes, 0), [Some(vec![80]), Some(vec![80]), None]);
+        pinning.pin(&[flow(9)]).unwrap();
+        let plans = pinning.plans(&nodes, 0);
+        assert_eq!(plans[0], Some(vec![80]), "that must hold first");
+        let holding = |plan: Vec<u8>| Holding { setup: setup.encode(), epoch: 20, plan }.encode();
+        assert!(pinning.held(&setup.encode(), &holding(vec![80])).is_some());
+        let applied = pinning.held(&setup.encode(), &holding(vec![80]));
+        let nodes = nodes.map(|of| Standing { applied: applied.clone(), ..of });
+        let plans = pinning.plans(&nodes, 20 * EPOCH_NS);
+        let read = |at: usize, setup| Plan::decode(plans[at].as_ref().unwrap(), &setup).unwrap();
+        let (new, old) = (read(0, setup), read(2, Setup { alpha_moves: false, ..setup }));
+        assert_eq!((new.alpha, old.alpha, new.pins), (80, 0, old.pins));
+        let shares = pinning.shares().unwrap();
+        assert_eq!((shares.wanted, shares.sent), (TableShare::Fixed(0.8), Some(0.8)));
+        assert_eq!(shares.without, ["e3"]);
     }
 }

@@ -29,6 +29,10 @@ pub struct Found {
     pub coverage_low: Option<f64>,
     /// And at most.
     pub coverage_high: Option<f64>,
+    /// The share of the memory of table and residual that the tables had, of all nodes for which
+    /// the controller says it; absent where it does not, or where they differ.
+    #[serde(default)]
+    pub alpha: Option<f64>,
     /// What listing went by.
     pub thresholds: Listed,
     /// Every node that delivered.
@@ -144,6 +148,10 @@ pub struct NodeReport {
     /// Flows whose packets at this node it counted exactly, be it in its table or its residual.
     #[serde(default)]
     pub exact: Exact,
+    /// The share of the memory of table and residual that its table had; absent where it keeps no
+    /// residual.
+    #[serde(default)]
+    pub alpha: Option<f64>,
     /// What came of its residual; absent where it keeps none.
     #[serde(default)]
     pub residual: Option<Residue>,
@@ -169,6 +177,9 @@ pub struct Residue {
     /// `complete` where it decoded: the node counted every flow that it saw; else `partial`, and
     /// nothing is known of what is in it.
     pub decode: String,
+    /// Buckets of all its arrays.
+    #[serde(default)]
+    pub buckets: u64,
     /// Flows in it for each bucket; absent where it did not decode.
     pub load_factor: Option<f64>,
     /// Flows in it; absent where it did not decode.

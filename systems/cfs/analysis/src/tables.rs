@@ -114,6 +114,9 @@ static NODES: TableOf<SystemReport<Found>, NodeReport> = TableOf {
         u64("suspects", "flows without an entry that may be in loops; NULL: not watched", |row| {
             row.item.guard.map(|of| of.suspects)
         }),
+        number("alpha", "the table's share of the memory of both; NULL: no residual", |row| {
+            row.item.alpha
+        }),
     ],
     rows: |report, rows| {
         rows.extend(report.findings.nodes.iter().map(|item| Row {

@@ -137,7 +137,7 @@ fn config(folder: &Path, [epoch_ms, guard_us, window_epochs]: [u64; 3]) -> Confi
          systems = ['chamelemon', 'cfs']\nstate_dir = '{folder}/state'\ngrace_ms = 5000\n\
          [epoch]\nlength_ms = {epoch_ms}\nflight_guard_us = {guard_us}\n\
          [archive]\ndir = '{folder}/archive'\n\
-         [cfs]\nentries = 256\npin = []\nwindow_epochs = {window_epochs}\n"
+         [cfs]\nentries = 256\nresidual = 'fermat'\npin = []\nwindow_epochs = {window_epochs}\n"
     );
     Config::parse_for(IN_CONTROLLER, &text, "a test").unwrap()
 }
@@ -265,11 +265,38 @@ fn every_hop_of_every_flow_is_counted_exactly_and_reported() {
         flows.contains(&flow)
     };
     assert!(is_there("wanted") && is_there("sent"));
+    check_share(&controller, &token, &mut network, &reports);
     runtime.block_on(controller.stop()).unwrap();
     for table in ["cfs_flows", "cfs_nodes", "cfs_losses"] {
         assert!(folder.join("archive").join(table).is_dir(), "{table}");
     }
     std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// An operator gives tables another share of the memory while they count.
+fn check_share(controller: &Running, token: &str, network: &mut Network, reports: &Reports) {
+    let path = "/api/v1/cfs/config";
+    let before = get(controller, path);
+    let own = before["alpha"].as_f64().unwrap();
+    assert!((0.88..0.9).contains(&own) && before["sent"] == before["alpha"], "{before}");
+    let share = post(controller, token, path, &serde_json::json!({ "alpha": 0.75 }));
+    assert_eq!((&share["alpha"], &share["without"]), (&0.75.into(), &serde_json::json!([])));
+    let divided = |alpha: f64| {
+        let all = reports.all().into_iter().filter(|of| of.complete);
+        all.map(|of| of.findings).find(|of| of.alpha == Some(alpha))
+    };
+    network.run(true, "a window of that share", || divided(0.75).is_some());
+    for node in divided(0.75).unwrap().nodes {
+        // Of 256 entries of 60 bytes and 3 * 16 buckets of 40.
+        let residual = node.residual.unwrap();
+        assert_eq!((node.entries, residual.buckets, node.alpha), (216, 3 * 36, Some(0.75)));
+        assert_eq!(residual.decode, "complete");
+    }
+    assert_eq!(get(controller, path)["sent"], 0.75);
+    // All flows have entries: the table takes more.
+    let share = post(controller, token, path, &serde_json::json!({ "alpha": "auto" }));
+    assert_eq!(share["alpha"], "auto");
+    network.run(true, "a larger table", || divided(0.77).is_some());
 }
 
 /// Reads the notices among the events, each with the time when it came.

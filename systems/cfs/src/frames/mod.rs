@@ -1,9 +1,10 @@
 //! What CFS puts into the envelope. All numbers are little-endian.
 //!
-//! A [`Setup`] is what all switches of a network have in common. A plan is [`Pins`]. The body of a
-//! side is a [`Window`], except that of the ingress side, which is empty: packets that enter the
-//! network are recorded in the same table as those that leave it, by the bit that they are stamped
-//! with. The body of a notice is a [`Notice`].
+//! A [`Setup`] is what all switches of a network have in common. A [`Plan`] has what may change
+//! from window to window: [`Pins`], and the table's share of the memory. The body of a side is a
+//! [`Window`], except that of the ingress side, which is empty: packets that enter the network are
+//! recorded in the same table as those that leave it, by the bit that they are stamped with. The
+//! body of a notice is a [`Notice`].
 
 mod entries;
 mod notice;
@@ -17,9 +18,9 @@ use calumma_wire::{Offer, SystemId};
 
 pub use self::entries::Entry;
 pub use self::notice::Notice;
-pub use self::pins::{Holding, Pins};
+pub use self::pins::{Holding, Pins, Plan};
 pub use self::residual::{Residual, Residuals, Uncounted};
-pub use self::setup::{Graded, Hop, Setup, salt};
+pub use self::setup::{Graded, Hop, Setup, Sizes, salt};
 pub use self::suspects::{Suspect, Suspects};
 pub use self::window::{Totals, Window};
 
@@ -36,5 +37,8 @@ pub const PINS_SINCE: u8 = 4;
 /// from its wide key alone. In those before they followed from the key that the switch measured by.
 pub const WORDS_SINCE: u8 = 5;
 
+/// The first version in which plans may divide the memory of table and residual anew.
+pub const ALPHA_SINCE: u8 = 6;
+
 /// What a switch that runs it offers.
-pub const OFFER: Offer = Offer { system: SystemId::CFS, lowest: 1, highest: WORDS_SINCE };
+pub const OFFER: Offer = Offer { system: SystemId::CFS, lowest: 1, highest: ALPHA_SINCE };

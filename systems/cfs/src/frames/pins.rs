@@ -1,7 +1,10 @@
-//! What may change from window to window: flows that come before all others at every switch.
+//! What may change from window to window: flows that come before all others at every switch, and
+//! which share of the memory of table and residual the table has.
 //!
 //! ```text
-//! nothing, where there are none; else  number of flows (2)  their keys (37 each)
+//! pins: nothing, where there are none; else  number of flows (2)  their keys (37 each)
+//! plan: pins; where the share moves nothing, where there are no pins and the setup says the share;
+//!       else  the share in hundredths, 0: as the setup says (1)  pins
 //! ```
 //!
 //! What a switch holds is its setup, the epoch from which on its plan holds, and the plan:
@@ -16,6 +19,8 @@ use calumma_plane::flow_set::{put_flows, read_flows};
 use calumma_sketch::WideKey;
 use calumma_wire::DecodeError;
 use calumma_wire::body::{Body, put_bytes, put_u64};
+
+use super::setup::{Setup, wrong_alpha};
 
 /// Flows that come before all others at every switch of a network.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,6 +63,48 @@ impl Pins {
         }
         body.end()?;
         Ok(Self { flows })
+    }
+}
+
+/// What holds in a window and may be otherwise in the next.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// The table's share of the memory of table and residual, in hundredths ([`Setup::ALPHA`]);
+    /// 0: what the setup says.
+    pub alpha: u8,
+    /// Flows that are pinned.
+    pub pins: Pins,
+}
+
+impl Plan {
+    /// Its bytes for a switch that measures by `setup`, without a share where that does not move.
+    pub fn encode(&self, setup: &Setup) -> Vec<u8> {
+        let mut out = self.pins.encode();
+        if setup.alpha_moves && (self.alpha != 0 || !out.is_empty()) {
+            out.insert(0, self.alpha);
+        }
+        out
+    }
+
+    /// What these bytes say to a switch that measures by `setup`.
+    ///
+    /// # Errors
+    /// The first byte that can't be read, and why: also a share that can't be, and more flows than
+    /// can be pinned before its tables.
+    pub fn decode(bytes: &[u8], setup: &Setup) -> Result<Self, DecodeError> {
+        let (alpha, pins) = match bytes.split_first() {
+            Some((&alpha, pins)) if setup.alpha_moves => (alpha, pins),
+            _ => (0, bytes),
+        };
+        let body = Body::new("a plan of cfs", bytes, 0);
+        if let Some(why) = wrong_alpha(alpha) {
+            return Err(body.wrong(0, "alpha", why));
+        }
+        let plan = Self { alpha, pins: Pins::decode(pins, setup.entries)? };
+        if setup.alpha_moves && plan == Self::default() && !bytes.is_empty() {
+            return Err(body.wrong(0, "alpha", "0: must be more without pins, or not be there"));
+        }
+        Ok(plan)
     }
 }
 
@@ -119,6 +166,31 @@ mod tests {
         says(&Pins { flows: [key(2), key(1)].into() }.encode(), "pins: not in order");
         assert!(Pins::decode(&bytes[..40], 256).is_err());
         assert_eq!([256, 16_384, 1 << 22].map(Pins::most_of), [64, 4096, 4096]);
+    }
+
+    #[test]
+    fn a_share_stands_before_pins_where_it_moves() {
+        let fixed = Setup { residual: Some(16), ..Setup::default() };
+        let moves = Setup { alpha_moves: true, ..fixed };
+        let pins = Pins { flows: [key(1)].into() };
+        let both = Plan { alpha: 75, pins: pins.clone() };
+        assert_eq!(both.encode(&fixed), pins.encode());
+        let bytes = both.encode(&moves);
+        assert_eq!(bytes, [&[75][..], &pins.encode()].concat());
+        let pins = Plan { alpha: 0, pins };
+        let alone = Plan { alpha: 97, ..Plan::default() };
+        for plan in [both, pins, alone, Plan::default()] {
+            assert_eq!(Plan::decode(&plan.encode(&moves), &moves), Ok(plan));
+        }
+        for (bytes, words) in [
+            (&[98][..], "byte 0 of a plan of cfs: alpha: 98: must be 0, or 60 to 97"),
+            (&[59, 1, 0], "alpha: 59: must be 0, or 60 to 97"),
+            (&[0], "alpha: 0: must be more without pins, or not be there"),
+        ] {
+            let refused = Plan::decode(bytes, &moves).unwrap_err().to_string();
+            assert!(refused.ends_with(words), "{refused}");
+        }
+        assert!(Plan::decode(&[75], &fixed).is_err(), "pins of one byte");
     }
 
     #[test]

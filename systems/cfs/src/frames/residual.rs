@@ -9,7 +9,8 @@
 //! number of filters (2), each: its blocks (4), and a column for each byte of its words (4)
 //! ```
 //!
-//! How many buckets there are the [`Setup`] says, and the share of the window: an edge gives half of them to what entered.
+//! How many buckets there are the [`Setup`] says, and the share of the window: an edge gives half
+//! of them to what entered.
 
 use calumma_sketch::fermat::WordsError;
 use calumma_sketch::residual::{ARRAYS, Contents, Fermat, Residual as _};

@@ -5,13 +5,16 @@
 //! 0  or  1  base (1), 0: none  offset (1)  step (1)       hop
 //! grade (1)  claim (1)  reseed (1)
 //! buckets an array of the residual (4), where there is one
-//! 1, where flows without an entry are watched for loops: from version 2 on
+//! a bit each: 1, from version 2 on, where flows without an entry are watched for loops
+//!             2, from version 6 on, where plans divide the memory of table and residual;
+//!             not there where all are 0
 //! ```
 
 use std::ops::RangeInclusive;
 
 use calumma_sketch::grade::{self, HopRule};
-use calumma_sketch::{HashFamily, Hashes, HyperLogLog};
+use calumma_sketch::residual::{ARRAYS, Fermat};
+use calumma_sketch::{FlowKey, HashFamily, Hashes, HyperLogLog};
 use calumma_wire::DecodeError;
 use calumma_wire::body::{Body, put_u8, put_u16, put_u32};
 
@@ -73,7 +76,22 @@ pub struct Setup {
     pub residual: Option<u32>,
     /// Whether a switch watches flows without an entry for loops.
     pub guard: bool,
+    /// Whether plans say which share of the memory of table and residual the table has.
+    pub alpha_moves: bool,
 }
+
+/// How large table and residual of a window are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Flows that the table holds.
+    pub entries: u32,
+    /// Buckets an array of the residual; `None` where there is none.
+    pub residual: Option<u32>,
+}
+
+/// The bit of the setup's last byte for each of what it says.
+const GUARD: u8 = 1;
+const ALPHA_MOVES: u8 = 2;
 
 impl Default for Setup {
     fn default() -> Self {
@@ -88,11 +106,21 @@ impl Default for Setup {
             reseed: true,
             residual: None,
             guard: false,
+            alpha_moves: false,
         }
     }
 }
 
 impl Setup {
+    /// Bytes of an entry of IPv4, and of all that finds it.
+    pub const ENTRY_BYTES: u32 = 60;
+
+    /// Bytes of a bucket of each array of a residual of IPv4.
+    pub const BUCKETS_BYTES: u32 = (ARRAYS * Fermat::<FlowKey>::BUCKET_BYTES) as u32;
+
+    /// What a plan may give the table of the memory of table and residual, in hundredths.
+    pub const ALPHA: RangeInclusive<u8> = 60..=97;
+
     /// What [`entries`](Self::entries) may be.
     pub const ENTRIES: RangeInclusive<u32> = 256..=1 << 22;
 
@@ -121,6 +149,9 @@ impl Setup {
             return Err(("window_epochs", format!("{}: must be even", self.window_epochs)));
         }
         within("residual", self.residual.unwrap_or(*Self::RESIDUAL.start()), Self::RESIDUAL)?;
+        if self.alpha_moves && self.residual.is_none() {
+            return Err(("alpha_moves", "1: there is no residual".to_owned()));
+        }
         match self.hop {
             Hop::Ttl(rule) => {
                 within("ttl_base", rule.base.unwrap_or(u8::MAX), 1..=u8::MAX)?;
@@ -154,8 +185,10 @@ impl Setup {
         if let Some(buckets) = self.residual {
             put_u32(&mut out, buckets);
         }
-        if self.guard {
-            put_u8(&mut out, 1);
+        let bits = [(self.guard, GUARD), (self.alpha_moves, ALPHA_MOVES)];
+        let bits = bits.into_iter().filter_map(|(is_set, bit)| is_set.then_some(bit)).sum();
+        if bits > 0_u8 {
+            put_u8(&mut out, bits);
         }
         out
     }
@@ -177,16 +210,19 @@ impl Setup {
             reseed: body.flag("reseed")?,
             residual: None,
             guard: false,
+            alpha_moves: false,
         };
         let behind_flags = body.offset();
         // A residual has four bytes, and what follows it one.
         let residual = if body.left() > 1 { Some(body.u32("residual")?) } else { None };
-        let at_guard = body.offset();
-        let guard = body.left() > 0;
-        if guard && !body.flag("guard")? {
-            return Err(body.wrong(at_guard, "guard", "0: must be 1, or not be there"));
+        let at_bits = body.offset();
+        let bits = if body.left() > 0 { Some(body.u8("guard")?) } else { None };
+        if let Some(bits) = bits.filter(|bits| !(1..=GUARD | ALPHA_MOVES).contains(bits)) {
+            let why = format_args!("{bits}: must be 1 to 3, or not be there");
+            return Err(body.wrong(at_bits, "guard", why));
         }
-        let setup = Self { residual, guard, ..setup };
+        let has = |bit| bits.unwrap_or(0) & bit != 0;
+        let setup = Self { residual, guard: has(GUARD), alpha_moves: has(ALPHA_MOVES), ..setup };
         setup.check().map_err(|(field, why)| {
             let of_field = |field| match field {
                 "entries" => 0,
@@ -196,12 +232,42 @@ impl Setup {
                 // What may be wrong with a hop is its last byte; the grade is behind it.
                 "hop_step" => 14,
                 "residual" => behind_flags,
+                "alpha_moves" => at_bits,
                 _ => behind_flags - 3,
             };
             body.wrong(of_field(field), field, why)
         })?;
         body.end()?;
         Ok(setup)
+    }
+
+    /// How large table and residual are where a plan gives the table so many hundredths of their
+    /// memory; 0: as the setup says. With keys of any kind, as with those of IPv4.
+    pub fn sizes(&self, alpha: u8) -> Sizes {
+        let Self { entries, residual, .. } = *self;
+        let (Some(own), false) = (residual, alpha == 0) else { return Sizes { entries, residual } };
+        let (entry, of_buckets) = (u64::from(Self::ENTRY_BYTES), u64::from(Self::BUCKETS_BYTES));
+        let bytes = self.memory_of(own);
+        let (least, most) = (u64::from(*Self::RESIDUAL.start()), u64::from(*Self::RESIDUAL.end()));
+        let beside = u64::from(100_u8.saturating_sub(alpha));
+        let buckets = (bytes * beside / 100 / of_buckets).clamp(least, most);
+        let entries = bytes.saturating_sub(buckets * of_buckets) / entry;
+        let entries = entries.clamp(1, u64::from(*Self::ENTRIES.end()));
+        Sizes { entries: entries as u32, residual: Some(buckets as u32) }
+    }
+
+    /// The share of the memory of table and residual that the table has by such a plan; `None`
+    /// where there is no residual.
+    pub fn share(&self, alpha: u8) -> Option<f64> {
+        let of_table = u64::from(self.entries) * u64::from(Self::ENTRY_BYTES);
+        let own = of_table as f64 / self.memory_of(self.residual?) as f64;
+        Some(if alpha == 0 { own } else { f64::from(alpha) / 100.0 })
+    }
+
+    /// Bytes of a table of all entries and of a residual of so many buckets an array.
+    fn memory_of(&self, buckets: u32) -> u64 {
+        let of_table = u64::from(self.entries) * u64::from(Self::ENTRY_BYTES);
+        of_table + u64::from(buckets) * u64::from(Self::BUCKETS_BYTES)
     }
 
     /// By what flows' words are exclusive-ored in a window.
@@ -242,6 +308,13 @@ impl Setup {
 /// switches where they are random.
 pub fn salt(node_id: u16) -> u32 {
     u32::from(node_id).wrapping_mul(0x9E37_79B1)
+}
+
+/// What is wrong with a share that no plan can have; `None` where one can.
+pub(super) fn wrong_alpha(alpha: u8) -> Option<String> {
+    let (least, most) = (Setup::ALPHA.start(), Setup::ALPHA.end());
+    let is_one = alpha == 0 || Setup::ALPHA.contains(&alpha);
+    (!is_one).then(|| format!("{alpha}: must be 0, or {least} to {most}"))
 }
 
 fn within<T: PartialOrd + std::fmt::Display>(
@@ -291,7 +364,7 @@ mod tests {
             grade in 0..4_usize,
             [claim, reseed]: [bool; 2],
             residual in prop::option::of(Setup::RESIDUAL),
-            guard: bool,
+            [guard, moves]: [bool; 2],
         ) -> Setup {
             let hop = if grade == 3 { Hop::None } else { Hop::Ttl(HopRule { base, offset, step }) };
             let grade = Graded::ALL[grade.min(2)];
@@ -307,6 +380,7 @@ mod tests {
                 reseed,
                 residual,
                 guard,
+                alpha_moves: moves && residual.is_some(),
             }
         }
     }

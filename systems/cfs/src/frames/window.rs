@@ -4,6 +4,7 @@
 //! keys (1): 0 IPv4, 1 dual  hash key (8)  routes changed (1)
 //! limit: 0  or  1  class (1)  grade (4)
 //! theta: 0  or  1  grade (4)
+//! the table's share of the memory, where that moves, as in a plan (1)
 //! totals (8 each)
 //! registers of the HyperLogLog: a column
 //! entries: their number (4), and columns
@@ -19,7 +20,7 @@ use calumma_wire::columns::{put_column, read_column};
 
 use super::entries::{self, Entry};
 use super::residual::{self, Uncounted};
-use super::setup::Setup;
+use super::setup::{Setup, wrong_alpha};
 use super::suspects::{self, Suspects};
 
 /// The largest class of a rank.
@@ -102,6 +103,11 @@ pub struct Window {
     pub limit: Option<Rank>,
     /// The grade from which on it claimed no flow; `None` where it claimed all.
     pub theta: Option<u32>,
+    /// Which share of the memory of table and residual the table had, as [`Plan::alpha`] has it;
+    /// `None` where that does not move.
+    ///
+    /// [`Plan::alpha`]: super::Plan::alpha
+    pub alpha: Option<u8>,
     /// Sums over all packets and flows.
     pub totals: Totals,
     /// All flows that it saw.
@@ -129,6 +135,9 @@ impl Window {
         put_u8(out, self.theta.is_some().into());
         if let Some(theta) = self.theta {
             put_u32(out, theta);
+        }
+        if let Some(alpha) = self.alpha {
+            put_u8(out, alpha);
         }
         let mut totals = self.totals;
         totals.each().into_iter().for_each(|total| put_u64(out, *total));
@@ -158,13 +167,15 @@ impl Window {
         let routes_changed = body.flag("routes changed")?;
         let limit = if body.flag("limit")? { Some(rank(body)?) } else { None };
         let theta = if body.flag("theta")? { Some(body.u32("theta")?) } else { None };
+        let alpha = setup.alpha_moves.then(|| alpha(body)).transpose()?;
+        let sizes = setup.sizes(alpha.unwrap_or(0));
         let at_totals = body.offset();
         let mut totals = Totals::default();
         for (total, name) in totals.each().into_iter().zip(Totals::NAMES) {
             *total = body.u64(name)?;
         }
         let flows = registers(body, setup.hll_bits)?;
-        let entries = entries::read(body, keys, setup.entries)?;
+        let entries = entries::read(body, keys, sizes.entries)?;
         let wrong = |field, why: String| Err(body.wrong(at_totals, field, why));
         let Totals { packets, refused_packets, evicted_packets, admitted, evicted, .. } = totals;
         let parts =
@@ -179,7 +190,7 @@ impl Window {
             return wrong("admitted flows", why);
         }
         let at_residual = body.offset();
-        let of = setup.residual;
+        let of = sizes.residual;
         let uncounted = of.map(|buckets| residual::read(body, keys, setup, buckets)).transpose()?;
         if let Some(of) = &uncounted {
             let there = either!(&of.flows, residual => residual.packets());
@@ -197,12 +208,22 @@ impl Window {
             routes_changed,
             limit,
             theta,
+            alpha,
             totals,
             flows,
             entries,
             uncounted,
             suspects,
         })
+    }
+}
+
+fn alpha(body: &mut Body<'_>) -> Result<u8, DecodeError> {
+    let offset = body.offset();
+    let alpha = body.u8("alpha")?;
+    match wrong_alpha(alpha) {
+        Some(why) => Err(body.wrong(offset, "alpha", why)),
+        None => Ok(alpha),
     }
 }
 

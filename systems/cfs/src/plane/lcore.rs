@@ -5,12 +5,12 @@ use std::sync::Arc;
 use calumma_plane::parse::detail::IpFields;
 use calumma_plane::slots::AnySlots;
 use calumma_plane::system::LcoreSystem;
-use calumma_plane::{Counters, FlowSet, Flows, MarkedRun, Recorded, Run, Slots};
+use calumma_plane::{Counters, Flows, MarkedRun, Recorded, Run, Slots};
 use calumma_sketch::grade::Claims;
 use calumma_sketch::{BURST, HashFamily, Key};
 
 use super::notices::Noticing;
-use super::record::{Common, Entering, Packets, Window};
+use super::record::{Common, Entering, Packets, Plan, Window};
 use crate::frames::Entry;
 
 /// CFS's half on an lcore.
@@ -29,14 +29,14 @@ pub(super) struct OnLcore<K: Key> {
 }
 
 impl<K: Key> OnLcore<K> {
-    /// No records yet; `pins` hold from `first_epoch` on.
+    /// No records yet; `plan` holds from `first_epoch` on.
     pub(super) fn new(
         common: Arc<Common>,
         first_epoch: u64,
-        pins: FlowSet,
+        plan: Plan,
         noticing: Noticing,
     ) -> Self {
-        let slots = Slots::new(first_epoch, common.setup.window_epochs.into(), pins);
+        let slots = Slots::new(first_epoch, common.setup.window_epochs.into(), plan);
         let claims = if common.setup.claim { Claims::default() } else { Claims::NONE };
         Self { common, slots, claims, noticing, shared: false }
     }

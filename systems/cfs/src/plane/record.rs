@@ -11,12 +11,14 @@ use calumma_sketch::residual::{Counts, Residual as _};
 use calumma_sketch::simd::{Isa, Work};
 use calumma_sketch::sketchint::flow_word;
 use calumma_sketch::table::{BoundedTable, Capacity, Rank, Sink};
-use calumma_sketch::{BURST, HashColumns, HashFamily, Hashes, HyperLogLog, Key, KeyKind, WideKey};
+use calumma_sketch::{
+    Arena, BURST, HashColumns, HashFamily, Hashes, HyperLogLog, Key, KeyKind, WideKey,
+};
 
 use super::counted::Counted;
 use super::guard::{Guard, Lives};
 use super::notices::Noticing;
-use crate::frames::{Graded, Residual, Setup};
+use crate::frames::{Graded, Residual, Setup, Sizes};
 
 /// What all of a switch's records have in common.
 #[derive(Debug)]
@@ -45,6 +47,15 @@ impl Common {
             Graded::Random => grade::random_with(isa, &self.family, word, self.salt),
         }
     }
+}
+
+/// What holds for a window and may be otherwise in the next.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Plan {
+    /// Flows that come before all others.
+    pub(super) pins: FlowSet,
+    /// As [`frames::Plan::alpha`](crate::frames::Plan::alpha).
+    pub(super) alpha: u8,
 }
 
 /// Sums over the packets of a window that its table does not have.
@@ -79,8 +90,12 @@ pub(super) struct Window<K: Key> {
     pub(super) epoch: u64,
     seed: u32,
     start_ns: u64,
-    /// Flows that come before all others, the same for the whole window.
-    pins: FlowSet,
+    /// The same for the whole window.
+    pub(super) plan: Plan,
+    /// How many lcores share the switch's entries.
+    lcores: usize,
+    /// What table and residual lie in, where plans divide it.
+    arena: Option<Arena>,
     pub(super) share: Share<K>,
     /// All flows that were seen.
     pub(super) flows: HyperLogLog,
@@ -114,23 +129,27 @@ pub(super) struct Packets<'a, K> {
 impl<K: Key> Window<K> {
     /// An empty record for one of so many lcores. It takes its memory now.
     pub(super) fn new(common: Arc<Common>, lcores: usize) -> Self {
-        let Setup { entries, filter_bits, hll_bits, .. } = common.setup;
-        let part = |all: u32| (all as usize / lcores.max(1)).max(1);
-        let capacity =
-            Capacity { entries: part(entries) as u32, filter_bits: part(filter_bits).max(256) };
-        let table = BoundedTable::new(capacity);
+        let Setup { entries, filter_bits, hll_bits, residual, .. } = common.setup;
+        let filter_bits = part(filter_bits, lcores).max(256) as usize;
+        let (table, residual) = if common.setup.alpha_moves {
+            (BoundedTable::without_memory(filter_bits), None)
+        } else {
+            let entries = part(entries, lcores);
+            let residual = residual.map(|buckets| Residual::new(buckets, common.is_edge));
+            (BoundedTable::new(Capacity { entries, filter_bits }), residual)
+        };
+        let arena = common.setup.alpha_moves.then(|| Arena::new(most_lines::<K>(&common, lcores)));
         let share = Share { table, sums: Sums::default(), claims: None };
         let (flows, others) = (HyperLogLog::new(hll_bits), Vec::new());
-        // Lcores' residuals are added up: all are as large as the switch's.
-        let residual = common.setup.residual;
-        let residual = residual.map(|buckets| Residual::new(buckets, common.is_edge));
         let guard = common.setup.guard.then(Guard::new);
         Self {
             common,
             epoch: 0,
             seed: 0,
             start_ns: 0,
-            pins: FlowSet::default(),
+            plan: Plan::default(),
+            lcores,
+            arena,
             share,
             flows,
             others,
@@ -141,9 +160,13 @@ impl<K: Key> Window<K> {
 
     /// Bytes of memory that the lcore's table and what belongs to it take.
     pub(super) fn bytes(&self) -> usize {
+        let table = &self.share.table;
         let residual = self.residual.as_ref().map_or(0, Residual::bytes);
+        let of_both = table.bytes_of_entries() + residual;
+        let of_both = self.arena.as_ref().map_or(of_both, Arena::bytes);
         let guard = self.guard.as_ref().map_or(0, Guard::bytes);
-        self.share.table.bytes() + self.flows.registers().len() + residual + guard
+        let filter = table.bytes() - table.bytes_of_entries();
+        filter + of_both + self.flows.registers().len() + guard
     }
 
     /// About the largest rank that will be in the table when the window is over, without a pass
@@ -171,19 +194,41 @@ impl<K: Key> Window<K> {
     }
 }
 
-impl<K: Key> Record for Window<K> {
-    type Plan = FlowSet;
+/// An lcore's part of so many.
+fn part(all: u32, lcores: usize) -> u32 {
+    (all / lcores.max(1) as u32).max(1)
+}
 
-    fn begin(&mut self, pins: &FlowSet, epoch: u64) {
-        self.pins.clone_from(pins);
-        let Common { setup, clock, .. } = &*self.common;
+/// Cache lines that table and residual of an lcore take at most, whatever a plan says.
+fn most_lines<K: Key>(common: &Common, lcores: usize) -> usize {
+    let lines = |alpha| {
+        let Sizes { entries, residual } = common.setup.sizes(alpha);
+        let residual = residual.map_or(0, |it| Residual::<K>::lines(it, common.is_edge));
+        BoundedTable::<K, Counted>::lines(part(entries, lcores)) + residual
+    };
+    Setup::ALPHA.map(lines).max().unwrap_or(0).max(lines(0))
+}
+
+impl<K: Key> Record for Window<K> {
+    type Plan = Plan;
+
+    /// Divides the memory by the plan, which takes and touches none.
+    fn begin(&mut self, plan: &Plan, epoch: u64) {
+        self.plan.clone_from(plan);
+        let Common { setup, clock, is_edge, .. } = &*self.common;
+        if let Some(arena) = &mut self.arena {
+            let Sizes { entries, residual } = setup.sizes(plan.alpha);
+            self.share.table.lie_in(arena, part(entries, self.lcores));
+            // Lcores' residuals are added up: all are as large as the switch's.
+            self.residual = residual.map(|buckets| Residual::new_in(arena, buckets, *is_edge));
+        }
         self.epoch = epoch;
         self.seed = setup.seed(epoch / u64::from(setup.window_epochs));
         self.start_ns = clock.start_of(epoch);
     }
 
-    fn plan(&self) -> &FlowSet {
-        &self.pins
+    fn plan(&self) -> &Plan {
+        &self.plan
     }
 
     /// Keeps a copy of the other's table: which counts are exact depends on all of them. Takes
@@ -207,7 +252,14 @@ impl<K: Key> Record for Window<K> {
         (*sums, *claims) = (Sums::default(), None);
         self.flows.clear();
         self.others.clear();
-        self.residual.iter_mut().for_each(Residual::clear);
+        match &mut self.arena {
+            Some(arena) => {
+                self.residual = None;
+                table.give_back();
+                arena.reset();
+            }
+            None => self.residual.iter_mut().for_each(Residual::clear),
+        }
         self.guard.iter_mut().for_each(Guard::clear);
     }
 }
@@ -215,16 +267,16 @@ impl<K: Key> Record for Window<K> {
 /// Keeps nothing of packets that enter but what holds in their window: they are recorded by the bit
 /// that they are stamped with.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Entering(FlowSet);
+pub(super) struct Entering(Plan);
 
 impl Record for Entering {
-    type Plan = FlowSet;
+    type Plan = Plan;
 
-    fn begin(&mut self, pins: &FlowSet, _epoch: u64) {
-        self.0.clone_from(pins);
+    fn begin(&mut self, plan: &Plan, _epoch: u64) {
+        self.0.clone_from(plan);
     }
 
-    fn plan(&self) -> &FlowSet {
+    fn plan(&self) -> &Plan {
         &self.0
     }
 
@@ -264,7 +316,8 @@ impl<K: Key> Work for Recording<'_, '_, K> {
         };
         let claims = window.share.claims.unwrap_or(Claims::NONE);
         let unpinned = if single { Chosen::Single } else { Chosen::Shared };
-        let (pins, has_pins) = (&window.pins, !window.pins.is_empty(K::KIND));
+        let pins = &window.plan.pins;
+        let has_pins = !pins.is_empty(K::KIND);
         let mut chosen = unpinned;
         let (mut ranks, mut goes_on) = ([Rank::default(); BURST], 0);
         let mut grade = 0;

@@ -16,10 +16,10 @@ use calumma_wire::{Offer, Role, Side, SideKind, SystemSetup};
 
 use super::lcore::OnLcore;
 use super::notices::Notices;
-use super::record::{Common, Entering, Window};
+use super::record::{Common, Entering, Plan, Window};
 use crate::Sums;
 use crate::frames::{
-    self, Graded, Holding, NOTICE_SINCE, OFFER, PINS_SINCE, Pins, Setup, WORDS_SINCE, salt,
+    self, Graded, Holding, NOTICE_SINCE, OFFER, PINS_SINCE, Setup, WORDS_SINCE, salt,
 };
 
 /// CFS, which runs on edges and on switches between them.
@@ -84,7 +84,7 @@ impl System for Cfs {
             holding,
             sets,
         };
-        half.first_pins()?;
+        half.first_plan()?;
         Ok(Box::new(half))
     }
 }
@@ -106,27 +106,28 @@ struct OnSwitch {
 }
 
 impl OnSwitch {
-    /// The flows that a plan pins, for lcores to have.
-    fn pins(&self, plan: &[u8]) -> Result<FlowSet, String> {
+    /// What a plan says, for lcores to have.
+    fn plan_of(&self, plan: &[u8]) -> Result<Plan, String> {
         if self.holding.is_none() && !plan.is_empty() {
             return Err("there is nothing to plan in this version".to_owned());
         }
-        let pins = Pins::decode(plan, self.common.setup.entries);
-        let pins = pins.map_err(|problem| problem.to_string())?;
-        Ok(self.sets.share(FlowSet::of(&pins.flows, &self.common.family)))
+        let plan = frames::Plan::decode(plan, &self.common.setup);
+        let frames::Plan { alpha, pins } = plan.map_err(|problem| problem.to_string())?;
+        let pins = self.sets.share(FlowSet::of(&pins.flows, &self.common.family));
+        Ok(Plan { pins, alpha })
     }
 
-    /// Those that hold from the start on.
-    fn first_pins(&self) -> Result<FlowSet, String> {
-        self.pins(self.holding.as_ref().map_or(&[], |holding| &holding.plan))
+    /// What holds from the start on.
+    fn first_plan(&self) -> Result<Plan, String> {
+        self.plan_of(self.holding.as_ref().map_or(&[], |holding| &holding.plan))
     }
 
     fn half<K: Key>(&self) -> Box<dyn LcoreSystem<K>> {
         // That they can be read was seen when it began, or when they were accepted.
-        let pins = self.first_pins().unwrap_or_default();
+        let plan = self.first_plan().unwrap_or_default();
         let noticing = self.notices.as_ref().map(|notices| notices.borrow_mut().lcore());
         let noticing = noticing.unwrap_or_default();
-        Box::new(OnLcore::new(self.common.clone(), self.first_epoch, pins, noticing))
+        Box::new(OnLcore::new(self.common.clone(), self.first_epoch, plan, noticing))
     }
 
     fn empty<K: Key>(&self) -> Groups {
@@ -165,7 +166,7 @@ impl SwitchSystem for OnSwitch {
     }
 
     fn plan(&self, plan: &[u8]) -> Result<Box<dyn Any + Send>, String> {
-        Ok(Box::new(self.pins(plan)?))
+        Ok(Box::new(self.plan_of(plan)?))
     }
 
     fn accept(&mut self, epoch: u64, plan: &[u8]) {

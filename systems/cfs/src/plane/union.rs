@@ -113,6 +113,7 @@ impl<K: Key> Window<K> {
             routes_changed,
             limit: limits.and_then(|limits| limits.into_iter().max()),
             theta: theta.and_then(|limits| limits.into_iter().max()),
+            alpha: self.common.setup.alpha_moves.then_some(self.plan.alpha),
             totals,
             flows: self.flows.clone(),
             entries,

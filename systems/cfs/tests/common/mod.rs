@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use calumma_cfs::Cfs;
-use calumma_cfs::frames::{Notice, OFFER, Pins, Setup, Window};
+use calumma_cfs::frames::{Notice, OFFER, Pins, Plan, Setup, Window};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_plane::measure::Side;
 use calumma_plane::outlet::Outlets;
@@ -96,17 +96,24 @@ impl Switch {
     /// Lets time run, event by event, so that records come back in time.
     pub(crate) fn advance_to(&mut self, now_ns: u64) {
         loop {
-            let due_ns = self.workers.iter().map(Worker::next_due_ns).min().unwrap();
-            let until_ns = due_ns.min(now_ns);
-            self.workers.iter_mut().for_each(|worker| worker.advance_to(until_ns));
+            let is_due = self.advance_lcores(now_ns);
             self.receive();
-            if due_ns > now_ns {
+            if !is_due {
                 return;
             }
         }
     }
 
-    fn receive(&mut self) {
+    /// Lets time run on the lcores, up to the next event; whether there was one.
+    pub(crate) fn advance_lcores(&mut self, now_ns: u64) -> bool {
+        let due_ns = self.workers.iter().map(Worker::next_due_ns).min().unwrap();
+        let until_ns = due_ns.min(now_ns);
+        self.workers.iter_mut().for_each(|worker| worker.advance_to(until_ns));
+        due_ns <= now_ns
+    }
+
+    /// Takes what the lcores have finished.
+    pub(crate) fn receive(&mut self) {
         for part in self.merger.poll() {
             match part {
                 Part::Side { system, epoch, side, record, mixed_plan, .. } => {
@@ -143,8 +150,13 @@ impl Switch {
     /// Pins these flows from an epoch on.
     pub(crate) fn pin(&mut self, epoch: u64, flows: impl IntoIterator<Item = WideKey>) {
         let flows: std::collections::BTreeSet<WideKey> = flows.into_iter().collect();
-        let plan = Pins { flows: flows.into_iter().collect() }.encode();
-        self.merger.reconfigure(0, epoch, &plan).unwrap();
+        let pins = Pins { flows: flows.into_iter().collect() };
+        self.plan(epoch, &Plan { alpha: 0, pins });
+    }
+
+    /// Lets a plan hold from an epoch on.
+    pub(crate) fn plan(&mut self, epoch: u64, plan: &Plan) {
+        self.merger.reconfigure(0, epoch, &plan.encode(&self.setup)).unwrap();
     }
 
     /// The system's totals.

@@ -43,6 +43,7 @@ pub(crate) fn ipv4() -> Window {
         routes_changed: false,
         limit: Some(Rank::new(3, 99)),
         theta: Some(1 << 30),
+        alpha: None,
         totals: Totals {
             packets: 1000,
             refused_packets: 480,
@@ -95,6 +96,24 @@ pub(crate) fn uncounted() -> [Window; 2] {
     let of_edge = Uncounted { flows: AnyKey::Ipv4(of_edge), refused };
     let of_transit = Uncounted { flows: AnyKey::Dual(of_transit), refused: refused_by_two };
     [Window { uncounted: Some(of_edge), ..edge }, Window { uncounted: Some(of_transit), ..transit }]
+}
+
+/// The window of an edge whose table had three quarters of the memory, and what it measures by.
+#[allow(dead_code, reason = "not every test crate has shares")]
+pub(crate) fn divided() -> (Setup, Window) {
+    let setup = Setup { residual: Some(64), alpha_moves: true, ..setup() };
+    let sizes = setup.sizes(75);
+    let mut residual = Residual::new(sizes.residual.unwrap(), true);
+    let [of_edge, _] = uncounted();
+    let family = HashFamily::new(&HashKey::from_bytes([3; 32]));
+    for (at, (sides, packets)) in (0..).zip([(1, 300), (4, 180), (5, 10)]) {
+        let flow = FlowKey::from_words(at, 9, 7 << 16, 6);
+        let counts = Counts { packets, bytes: 60 * packets };
+        residual.part(sides, packets).insert(&flow, &family.hash(&flow), counts);
+    }
+    let refused = of_edge.uncounted.as_ref().unwrap().refused.clone();
+    let uncounted = Some(Uncounted { flows: AnyKey::Ipv4(residual), refused });
+    (setup, Window { alpha: Some(75), uncounted, ..of_edge })
 }
 
 /// A window with a flow of each family, of a switch that took all flows.

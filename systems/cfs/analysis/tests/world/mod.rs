@@ -81,6 +81,7 @@ impl Network {
             routes_changed: false,
             limit: None,
             theta: None,
+            alpha: None,
             totals: Totals::default(),
             flows: HyperLogLog::new(8),
             entries: Vec::new(),

@@ -1,0 +1,177 @@
+//! Which share of their memory the tables of all switches have: what the file or an operator says,
+//! or what follows from how residuals fare.
+
+use calumma_analysis::TableShare;
+use calumma_cfs::frames::Setup;
+
+use crate::alpha::{Alpha, Fared};
+use crate::coverage::Total;
+use crate::view::NodeView;
+
+/// Who says the share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    /// The setup: what the file says.
+    Setup,
+    /// An operator: so many hundredths.
+    Operator(u8),
+    /// The rule.
+    Rule,
+}
+
+/// The share, and how it comes about.
+#[derive(Clone, Debug)]
+pub(crate) struct Dividing {
+    setup: Setup,
+    by: By,
+    rule: Alpha,
+}
+
+impl Dividing {
+    /// That of switches that measure by such a setup, moved by the rule or not.
+    pub(crate) fn new(setup: Setup, moves: bool) -> Self {
+        Self { setup, by: if moves { By::Rule } else { By::Setup }, rule: Alpha::default() }
+    }
+
+    /// What switches measure by.
+    pub(crate) fn setup(&self) -> Setup {
+        self.setup
+    }
+
+    /// What plans are to say, as [`calumma_cfs::frames::Plan::alpha`] has it.
+    pub(crate) fn wanted(&self) -> u8 {
+        match self.by {
+            By::Setup => 0,
+            By::Operator(alpha) => alpha,
+            By::Rule => self.rule.hundredths(),
+        }
+    }
+
+    /// Whether the rule moves the share.
+    pub(crate) fn moves(&self) -> bool {
+        self.by == By::Rule
+    }
+
+    /// What is wanted, for an operator; `None` where there is nothing to be shared.
+    pub(crate) fn said(&self) -> Option<TableShare> {
+        let fixed = |alpha| self.setup.share(alpha).map(TableShare::Fixed);
+        match self.by {
+            By::Setup => fixed(0),
+            By::Operator(alpha) => fixed(alpha),
+            By::Rule => Some(TableShare::Auto),
+        }
+    }
+
+    /// Lets an operator say it. The rule goes on from the share that there is.
+    ///
+    /// # Errors
+    /// That it can't be, and what it may be.
+    pub(crate) fn say(&mut self, wanted: TableShare) -> Result<(), String> {
+        if !self.setup.alpha_moves {
+            let why = "there is no residual: [cfs] residual is none";
+            return Err(why.to_owned());
+        }
+        self.by = match wanted {
+            TableShare::Auto => {
+                if self.by != By::Rule {
+                    let alpha = self.setup.share(self.wanted()).unwrap_or(0.9);
+                    self.rule = Alpha::at((alpha * 100.0).round() as u8);
+                }
+                By::Rule
+            }
+            TableShare::Fixed(share) => {
+                let (least, most) = (*Setup::ALPHA.start(), *Setup::ALPHA.end());
+                let [least, most] = [least, most].map(|alpha| f64::from(alpha) / 100.0);
+                if !(least..=most).contains(&share) {
+                    return Err(format!("alpha = {share}: must be {least} to {most}, or auto"));
+                }
+                By::Operator((share * 100.0).round() as u8)
+            }
+        };
+        Ok(())
+    }
+
+    /// Takes over the share that a switch holds by the plan of a controller before this one.
+    pub(crate) fn take_over(&mut self, alpha: u8) {
+        if self.by == By::Rule && self.rule == Alpha::default() && alpha != 0 {
+            self.rule = Alpha::at(alpha);
+        }
+    }
+
+    /// Takes the outcome of a window in which all tables had so many hundredths.
+    pub(crate) fn learn(&mut self, alpha: u8, fared: Fared) {
+        if self.by == By::Rule && alpha == self.rule.hundredths() {
+            self.rule.learn(fared);
+        }
+    }
+}
+
+/// The share that all tables of these nodes had for which plans say it; `None` where they differ.
+pub(crate) fn common(nodes: &[NodeView<'_>]) -> Option<u8> {
+    let mut all = nodes.iter().filter_map(|node| node.window.alpha);
+    let first = all.next()?;
+    all.all(|alpha| alpha == first).then_some(first)
+}
+
+/// How the residuals of a window fared that all nodes delivered, those that plans divide the memory
+/// of, where `counted` flows of the network have a count; `None` where it is not known how many
+/// there were.
+pub(crate) fn fared(nodes: &[NodeView<'_>], total: Option<Total>, counted: u64) -> Option<Fared> {
+    let divided = nodes.iter().filter(|node| node.window.alpha.is_some());
+    let loads = divided.filter_map(|node| node.residual);
+    let loads = loads.map(|of| of.counts.as_ref().map(|_| of.load));
+    let load = loads.reduce(|one, other| Some(one?.max(other?))).flatten();
+    let counted = counted as f64;
+    // An estimate may be less than what is there.
+    Some(Fared { load, flows: total?.flows.max(counted), counted })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dividing(moves: bool) -> Dividing {
+        let setup = Setup { residual: Some(1024), alpha_moves: true, ..Setup::default() };
+        Dividing::new(setup, moves)
+    }
+
+    #[test]
+    fn an_operator_says_a_share_or_that_it_moves() {
+        let mut it = dividing(false);
+        assert_eq!((it.wanted(), it.moves()), (0, false));
+        assert!(
+            matches!(it.said(), Some(TableShare::Fixed(share)) if (share - 0.889).abs() < 1e-3)
+        );
+        it.say(TableShare::Fixed(0.75)).unwrap();
+        assert_eq!((it.wanted(), it.said()), (75, Some(TableShare::Fixed(0.75))));
+        for share in [0.59, 0.98, f64::NAN] {
+            let refused = it.say(TableShare::Fixed(share)).unwrap_err();
+            assert!(refused.ends_with("must be 0.6 to 0.97, or auto"), "{refused}");
+        }
+        it.say(TableShare::Auto).unwrap();
+        assert_eq!((it.wanted(), it.said()), (75, Some(TableShare::Auto)), "it goes on from there");
+        let mut none = Dividing::new(Setup::default(), false);
+        assert!(none.say(TableShare::Auto).unwrap_err().contains("no residual"));
+        assert_eq!((none.wanted(), none.said()), (0, None));
+    }
+
+    #[test]
+    fn the_rule_learns_from_windows_of_its_own_share() {
+        let mut it = dividing(true);
+        let roomy = Fared { load: Some(0.1), flows: 100.0, counted: 100.0 };
+        it.learn(0, roomy);
+        it.learn(97, roomy);
+        assert_eq!(it.wanted(), 90);
+        it.learn(90, roomy);
+        assert_eq!(it.wanted(), 92);
+        it.take_over(70);
+        assert_eq!(it.wanted(), 92, "it is on its way already");
+        let mut new = dividing(true);
+        new.take_over(70);
+        assert_eq!(new.wanted(), 70);
+        let mut fixed = dividing(false);
+        fixed.take_over(70);
+        fixed.learn(0, roomy);
+        assert_eq!(fixed.wanted(), 0);
+    }
+}
