@@ -231,7 +231,7 @@ async fn serve_node(admitted: Admitted, address: SocketAddr, hub: &Hub) {
             dismissal.problem = Some(problem);
         }
         Err(Ended::Protocol(problem)) => {
-            warn!(node = name, %address, "sent what can't be read, connection closed: {problem}");
+            warn!(node = name, %address, "connection closed, and the node is told why: {problem}");
             dismissal.problem = Some(problem.clone());
             // Before the node is sent the reason: it may come back at once, and closing takes its
             // time.
@@ -298,7 +298,7 @@ impl Drop for Dismissal<'_> {
 enum Ended {
     /// The connection did.
     Broken(String),
-    /// The node sent what it should not.
+    /// The controller ends it: the node sent what it should not, or is to come again.
     Protocol(String),
 }
 
