@@ -20,7 +20,7 @@ pub use self::compare::{Comparison, Row};
 pub use self::fabric::{FabricDemo, run as run_in_fabric};
 pub use self::sketchint::{IntDemo, run as run_sketchint};
 use crate::calumma::{Controller, Device, EPOCH, LOOPBACK, Measured, Place, Reports, Switch, Wire};
-use crate::fabric::{Pair, Passage, Run, interrupt};
+use crate::fabric::{Pair, Passage, Run, Tunnel, interrupt};
 use crate::system::{self, Reported, System};
 use crate::traffic::{self, Mix};
 
@@ -33,6 +33,8 @@ pub struct Demo {
     pub passage: Passage,
     /// Copies of packets that the routers sent to where no edge is.
     pub mirrored: u64,
+    /// Packets that went through the tunnel between the routers.
+    pub tunnelled: u64,
     /// Both sides, flow by flow.
     pub comparison: Comparison,
 }
@@ -48,6 +50,8 @@ pub struct Network {
     pub clears_dscp: bool,
     /// Whether its routers send a copy of every packet to a port that leads to no edge.
     pub mirrors: bool,
+    /// The tunnel through which its routers send each other everything, if any.
+    pub tunnel: Option<Tunnel>,
 }
 
 /// Where the controller listens, in the switches' own namespace.
@@ -91,6 +95,9 @@ pub fn run(
     }
     if network.mirrors {
         pair.mirror()?;
+    }
+    if let Some(tunnel) = network.tunnel {
+        pair.tunnel(tunnel)?;
     }
     let kind = network.carrier.as_ref().map(|kind| format!("[carrier]\nkind = \"{kind}\"\n"));
     let more = kind.unwrap_or_default();
@@ -169,6 +176,7 @@ pub fn run(
     let passage = pair.passage()?;
     let losses = pair.losses()?;
     let mirrored = if network.mirrors { pair.mirrored()? } else { 0 };
+    let tunnelled = network.tunnel.map_or(Ok(0), |tunnel| pair.tunnelled(tunnel))?;
     for switch in switches {
         switch.stop()?;
     }
@@ -184,7 +192,7 @@ pub fn run(
     fs::write(&truth, serde_json::to_string_pretty(&losses)?)
         .with_context(|| format!("writing {}", truth.display()))?;
     let comparison = Comparison::new(reports, &losses);
-    Ok(Demo { traffic, passage, mirrored, comparison })
+    Ok(Demo { traffic, passage, mirrored, tunnelled, comparison })
 }
 
 impl Demo {

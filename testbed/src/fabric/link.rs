@@ -76,7 +76,8 @@ pub(crate) fn indexes(namespace: &Namespace) -> Result<Vec<(String, u32)>> {
 }
 
 impl End<'_> {
-    fn prepare(&self) -> Result<()> {
+    /// Makes its queue long enough for any burst, switches every offload off, and the end up.
+    pub(crate) fn prepare(&self) -> Result<()> {
         let Self { namespace, name } = *self;
         namespace.run(
             "ethtool",

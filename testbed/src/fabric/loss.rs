@@ -138,7 +138,8 @@ fn parse_element(element: &Value) -> Result<FlowLoss> {
     Ok(FlowLoss { flow, lost })
 }
 
-fn parse_total(json: &str) -> Result<u64> {
+/// Packets that the first rule with a counter has counted, of a chain as nftables prints it.
+pub(crate) fn parse_total(json: &str) -> Result<u64> {
     let document: Value = serde_json::from_str(json)?;
     objects(&document, "rule")
         .filter_map(|rule| rule.get("expr")?.as_array())

@@ -22,6 +22,7 @@ mod pair;
 mod process;
 mod run;
 mod testpmd;
+mod tunnel;
 pub(crate) mod wires;
 pub(crate) mod wiring;
 
@@ -32,3 +33,4 @@ pub use pair::Pair;
 pub use process::{Process, wait_until};
 pub use run::Run;
 pub use testpmd::Testpmd;
+pub use tunnel::Tunnel;

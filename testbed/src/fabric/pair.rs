@@ -20,6 +20,7 @@ use super::link::{Counters, End};
 use super::loss::FlowLoss;
 use super::namespace::Namespace;
 use super::run::Run;
+use super::tunnel::{self, Tunnel};
 use super::wiring::{HOST, Wiring, devices, port_names};
 use crate::scenario::EdgeForwarding;
 use crate::topology::{LinkQuality, Topology};
@@ -54,7 +55,8 @@ impl Pair {
         let quality = LinkQuality { loss, ..LinkQuality::default() };
         for (router, neighbour) in wiring.routers().iter().zip([1, 0]) {
             faults::install(router)?;
-            let links = BTreeMap::from([(wiring.interface(neighbour).to_owned(), quality)]);
+            let interfaces = [wiring.interface(neighbour), tunnel::INTERFACE];
+            let links = interfaces.map(|interface| (interface.to_owned(), quality)).into();
             faults::set(router, &links)?;
         }
         Ok(Self { wiring, topology, backlog_before: drops::backlog()? })
@@ -74,6 +76,26 @@ impl Pair {
     /// When a command fails.
     pub fn mirror(&self) -> Result<()> {
         self.wiring.routers().iter().try_for_each(faults::mirror)
+    }
+
+    /// Lets the routers send each other everything through a tunnel.
+    ///
+    /// # Errors
+    /// When a command fails.
+    pub fn tunnel(&self, tunnel: Tunnel) -> Result<()> {
+        let end = |edge: usize| End {
+            namespace: &self.wiring.routers()[edge],
+            name: self.wiring.interface(1 - edge),
+        };
+        tunnel.connect([end(0), end(1)])
+    }
+
+    /// Packets that have come through it.
+    ///
+    /// # Errors
+    /// When a command fails, or there is no such tunnel.
+    pub fn tunnelled(&self, tunnel: Tunnel) -> Result<u64> {
+        self.wiring.routers().iter().map(|router| tunnel.arrived(router)).sum()
     }
 
     /// Copies that they have sent.

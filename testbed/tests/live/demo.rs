@@ -5,6 +5,7 @@ use std::path::Path;
 
 use calumma_chamelemon_analysis::ChameleMon;
 use calumma_testbed::demo::{self, Demo, Network};
+use calumma_testbed::fabric::Tunnel;
 use calumma_testbed::traffic::Mix;
 
 use crate::machine::alone;
@@ -34,6 +35,28 @@ fn where_routers_clear_the_dscp_losses_equal_the_kernels_count_by_ip_id() {
         let network =
             Network { loss_permille: 10, carrier, clears_dscp: true, ..Network::default() };
         reports_what_the_kernel_counts(&network, ipv6);
+    }
+}
+
+/// Routers put all packets into Ethernet in UDP, or IP into IPv6, and take them out before the far
+/// edge.
+#[test]
+#[ignore = "end to end: needs root, DPDK and iperf3; `cargo xtask test` runs it"]
+fn where_routers_tunnel_losses_equal_the_kernels_count() {
+    for (tunnel, carrier, ipv6) in
+        [(Tunnel::Vxlan, "tos", false), (Tunnel::Srv6, "ip-id", false), (Tunnel::Srv6, "tos", true)]
+    {
+        let (carrier, tunnel) = (Some(carrier.to_owned()), Some(tunnel));
+        let network = Network { loss_permille: 10, carrier, tunnel, ..Network::default() };
+        let demo = reports_what_the_kernel_counts(&network, ipv6);
+        // Nothing goes around it: of each direction all that a router sent the other.
+        let hops = demo
+            .passage
+            .hops
+            .iter()
+            .filter(|hop| ["r1f > r2f", "r2f > r1f"].contains(&hop.name.as_str()));
+        let between: u64 = hops.map(|hop| hop.left).sum();
+        assert!(demo.tunnelled == between && between > 10_000, "{} of {between}", demo.tunnelled);
     }
 }
 
