@@ -76,8 +76,8 @@ enum Command {
         #[arg(long, value_enum)]
         role: Option<SwitchRole>,
 
-        /// The controller's configuration (TOML); ChameleMon's sizes follow from its [layout], those
-        /// of SketchINT from [sketchint].
+        /// The controller's configuration (TOML); ChameleMon's sizes follow from its [layout],
+        /// those of SketchINT from [sketchint].
         #[arg(long, value_name = "FILE")]
         controller: Option<PathBuf>,
     },

@@ -115,15 +115,15 @@ pub trait Setup: Send + Sync {
     /// Why it can't hold on this switch.
     fn check(&self, plan: &[u8]) -> Result<(), String>;
 
-    /// What tables hold as soon as a plan is accepted, be its epoch to come or not. All of these are
-    /// what tables do on a miss.
+    /// What tables hold as soon as a plan is accepted, be its epoch to come or not. All of these
+    /// are what tables do on a miss.
     fn at_once(&self, _plan: &[u8]) -> Vec<TableEntry> {
         Vec::new()
     }
 
     /// The plan by which it goes on that goes by `plan`, where no controller has been there for
-    /// `alone_ns`, and what tables then hold at once, as [`at_once`](Self::at_once); `None` where it
-    /// goes on as it does.
+    /// `alone_ns`, and what tables then hold at once, as [`at_once`](Self::at_once); `None` where
+    /// it goes on as it does.
     fn alone(&self, _plan: &[u8], _alone_ns: u64) -> Option<(Vec<u8>, Vec<TableEntry>)> {
         None
     }

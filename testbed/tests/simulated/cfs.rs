@@ -23,8 +23,8 @@ fn every_scenario_holds_and_no_exact_count_is_wrong() {
     assert!(windows > 100, "{windows} windows with counts");
 }
 
-/// The windows of a scenario from the crowd's arrival on, each with the share of all flows that have
-/// a count, where the tables have this share of the memory and the crowd has so many flows.
+/// The windows of a scenario from the crowd's arrival on, each with the share of all flows that
+/// have a count, where the tables have this share of the memory and the crowd has so many flows.
 fn with_share(alpha: &str, crowd: u32, epochs: u32) -> Vec<f64> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios/cfs/alpha.toml");
     let mut text = std::fs::read_to_string(file).unwrap();

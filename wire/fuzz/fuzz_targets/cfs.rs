@@ -1,5 +1,5 @@
-//! Any bytes, as a setup, a window, a notice, pins and a plan of CFS: no panic, and what can be read
-//! says the same when written and read again. Run from `wire/` with
+//! Any bytes, as a setup, a window, a notice, pins and a plan of CFS: no panic, and what can be
+//! read says the same when written and read again. Run from `wire/` with
 //! `cargo +nightly fuzz run fuzz-wire-cfs fuzz/corpus/cfs ../systems/cfs/tests/golden/v6`.
 
 #![no_main]

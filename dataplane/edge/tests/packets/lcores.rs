@@ -243,7 +243,7 @@ fn threads_hand_over_every_record_once() {
     });
     accounts.receive(&mut collector);
     let Accounts { recorded, reported, discarded } = accounts.finish(collector, &workers);
-    assert!(reported[0] > 1000, "{reported:?}");
+    assert!(reported[0] > 100, "the machine gave them hardly any time: {reported:?}");
     assert_eq!(recorded, [reported[0] + discarded.ingress, reported[1] + discarded.egress]);
 }
 

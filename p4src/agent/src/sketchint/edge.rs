@@ -81,8 +81,8 @@ impl Edge {
         Self { transit, sink, family, orphan_seconds, ipv6: true, sources }
     }
 
-    /// The entries by which packets of an epoch are recorded, and in which those of hosts get stacks
-    /// where they do.
+    /// The entries by which packets of an epoch are recorded, and in which those of hosts get
+    /// stacks where they do.
     fn gate(&self, epoch: u64, step: Step) -> Vec<TableEntry> {
         let bit = ("hdr.bridge.timestamp", Match::Exact((epoch & 1) as u32));
         let group = (epoch / self.transit.window) & 1;

@@ -1,6 +1,6 @@
-//! SketchINT on an edge, by the real protocols: packets from hosts get stacks in the epochs that the
-//! controller says, what is said of each window is what passed in it, and without a controller the
-//! source stops.
+//! SketchINT on an edge, by the real protocols: packets from hosts get stacks in the epochs that
+//! the controller says, what is said of each window is what passed in it, and without a controller
+//! the source stops.
 
 use std::time::Duration;
 

@@ -82,8 +82,8 @@ pub struct Egress {
     /// Packets that no bucket holds, since their hierarchy has none in this epoch. They are among
     /// [`packets_out`](Self::packets_out). `None` from a switch that does not keep them by flow.
     pub strays: Option<AnyKey<AnyStrays>>,
-    /// Packets without a valid mark, which came while packets of this epoch could come there. `None`
-    /// from a switch that does not keep them by flow.
+    /// Packets without a valid mark, which came while packets of this epoch could come there.
+    /// `None` from a switch that does not keep them by flow.
     pub unmarked: Option<AnyKey<AnyStrays>>,
     /// As [`Ingress::key`].
     pub key: Option<u64>,

@@ -48,8 +48,8 @@ fn sent(rig: &mut Rig, from: u16, to: u16, bytes: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Hosts get what hosts sent, but for the ToS byte of what went without a stack. Gives how many went
-/// with one, and marked without one.
+/// Hosts get what hosts sent, but for the ToS byte of what went without a stack. Gives how many
+/// went with one, and marked without one.
 fn cross(packets: impl Iterator<Item = Vec<u8>>) -> [usize; 2] {
     let (mut source, mut sink) = (source(), sink());
     sink.open(1, Some(0));
@@ -100,8 +100,8 @@ fn what_hosts_send_is_marked_and_what_they_receive_is_not() {
     }
 }
 
-/// What hosts send by IPv6 is marked, and what they receive is not: with a stack they get their whole
-/// DSCP back, without one what the port has.
+/// What hosts send by IPv6 is marked, and what they receive is not: with a stack they get their
+/// whole DSCP back, without one what the port has.
 #[test]
 fn marks_of_ipv6_are_taken_out_as_those_of_ipv4() {
     let (mut source, mut sink) = (source(), sink());

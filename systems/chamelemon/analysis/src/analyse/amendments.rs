@@ -18,9 +18,9 @@
 //! in epochs before uncertain, since they may have left after the end of those.
 //!
 //! A packet that was translated has no valid mark where marks are signed, and nobody knows which
-//! epoch it is of: it may have come just after the end of its own, if clocks differ by a little more
-//! than shows. What flows lost that may have become it, in the epoch before, is a lower bound by as
-//! many packets.
+//! epoch it is of: it may have come just after the end of its own, if clocks differ by a little
+//! more than shows. What flows lost that may have become it, in the epoch before, is a lower bound by
+//! as many packets.
 //!
 //! What shows of a flow is [`evidence`](super::evidence) of what may have happened to others.
 
