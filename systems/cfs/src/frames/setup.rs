@@ -391,17 +391,18 @@ mod tests {
             prop_assert_eq!(setup.check(), Ok(()));
             let mut bytes = setup.encode();
             prop_assert_eq!(Setup::decode(&bytes), Ok(setup));
-            // What ends early is refused, or is another setup's: the guard and the residual need not
-            // be there, and a residual's first byte may be the guard's.
+            // What ends early is refused, or is another setup's: the last byte's bits and the residual
+            // need not be there, and a residual's first byte may be taken for these bits.
             let shorter = &bytes[..bytes.len() - cut];
             if let Ok(other) = Setup::decode(shorter) {
                 prop_assert_eq!(other.encode(), shorter);
-                prop_assert_eq!(Setup { residual: None, guard: false, ..other },
-                    Setup { residual: None, guard: false, ..setup });
+                let flags = |of| Setup { residual: None, guard: false, alpha_moves: false, ..of };
+                prop_assert_eq!(flags(other), flags(setup));
             } else {
-                let without_guard = setup.guard && cut == 1;
-                let without_both = setup.residual.is_some() && cut == 4 + usize::from(setup.guard);
-                prop_assert!(!without_guard && !without_both);
+                let has_bits = setup.guard || setup.alpha_moves;
+                let without_bits = has_bits && cut == 1;
+                let without_both = setup.residual.is_some() && cut == 4 + usize::from(has_bits);
+                prop_assert!(!without_bits && !without_both);
             }
             bytes.push(0);
             prop_assert!(Setup::decode(&bytes).is_err());

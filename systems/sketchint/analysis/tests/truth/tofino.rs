@@ -34,8 +34,11 @@ proptest! {
         let mut network = Network::new(layout(shape(tower_words)), 1);
         network.tofino = true;
         for found in play(&traffic, &mut network)? {
-            prop_assert!(found.nodes.iter().all(|node| node.packets.is_none()));
-            prop_assert!(found.sinks[0].heavy_hitters_complete);
+            let sink = &found.sinks[0];
+            // Of no packets with a stack it keeps all that there is to know.
+            let is_unknown = sink.paths_full > 0;
+            prop_assert!(found.nodes.iter().all(|node| node.packets.is_none() == is_unknown));
+            prop_assert!(sink.heavy_hitters_complete);
         }
     }
 }
