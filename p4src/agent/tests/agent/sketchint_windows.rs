@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use calumma_epoch::{EpochClock, Guards};
 use calumma_plane::int::header::{Seen, look};
+use calumma_plane::int::push::NotCarried;
 use calumma_plane::int::{
     Domains, Hop, Insertion, Instructions, MARKER, Stack, header, push, strip,
 };
@@ -29,7 +30,8 @@ use crate::sketchint::{DOMAIN, IP, sent};
 
 /// A second host, whose packets for the first one cross no other switch.
 const LOCAL: u16 = 3;
-const MTU: u16 = 100;
+/// Too short for some packets, and for others with a hop.
+const MTU: u16 = 80;
 /// The switch's own number, as the session has it.
 const OWN: u16 = 3;
 /// A group that is not empty but for little, and with many flows to a counter.
@@ -215,6 +217,9 @@ fn windows_are_those_of_a_software_switch() {
         let carried = step == Step::Sources;
         assert_eq!([entered.inserted > 500, entered.idle > 500], [carried, !carried]);
         assert_eq!(entered.unfit() > 50, carried, "{entered:?}");
+        let reasons = [NotCarried::Mtu, NotCarried::Checksum, NotCarried::Protocol];
+        let counted = reasons.map(|why| entered.not_carried[why as usize] > 0);
+        assert_eq!(counted, [carried; 3], "{entered:?}");
 
         let side = edge.side_of(SideKind::Egress, first).unwrap();
         let window = Window::decode(&side.body, &words().layout).unwrap();
