@@ -35,8 +35,8 @@ proptest! {
         network.tofino = true;
         for found in play(&traffic, &mut network)? {
             let sink = &found.sinks[0];
-            // Of no packets with a stack it keeps all that there is to know.
-            let is_unknown = sink.paths_full > 0;
+            // Of no packets it keeps all that there is to know.
+            let is_unknown = sink.coverage.packets > 0;
             prop_assert!(found.nodes.iter().all(|node| node.packets.is_none() == is_unknown));
             prop_assert!(sink.heavy_hitters_complete);
         }
