@@ -231,7 +231,7 @@ async fn serve_node(admitted: Admitted, address: SocketAddr, hub: &Hub) {
             dismissal.problem = Some(problem);
         }
         Err(Ended::Protocol(problem)) => {
-            warn!(node = name, %address, "connection closed, and the node is told why: {problem}");
+            warn!(node = name, %address, "connection closed, with the reason sent: {problem}");
             dismissal.problem = Some(problem.clone());
             // Before the node is sent the reason: it may come back at once, and closing takes its
             // time.

@@ -77,7 +77,7 @@ struct Peer {
     /// The first epoch that it does not know to be reported.
     unreported: u64,
     clock: ClockFilter,
-    /// The carrier that it was told of.
+    /// The carrier that the controller named.
     carrier: Option<String>,
     /// True time at which its connection was set up, while it stands.
     connected_ns: Option<u64>,

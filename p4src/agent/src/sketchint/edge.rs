@@ -203,7 +203,7 @@ impl Setup for Edge {
         self.transit.check(plan)
     }
 
-    /// After it has stopped by itself, it puts stacks into packets once it is told to.
+    /// After it has stopped by itself, it puts stacks into packets once a plan says so.
     fn at_once(&self, plan: &[u8]) -> Vec<TableEntry> {
         match Step::of_plan(plan) {
             Step::Sources => vec![on_miss(SOURCING, "allow", Vec::new())],

@@ -170,7 +170,7 @@ fn an_edge_puts_stacks_in_and_takes_them_out_as_the_controller_says() {
     let hello = controller.accept();
     let [(_, bytes)] = &hello.holding[..] else { panic!("{:?}", hello.holding) };
     assert_eq!(Holding::decode(bytes).unwrap().plan, Plan::of(Step::Transits));
-    // And begins again once it is told to.
+    // And begins again once a plan says so.
     controller.welcome(vec![asked(Step::Transits)]);
     assert!(stack_of(&enter(&mut model, &sent(&mut numbers))).is_none());
     let from = change(&mut controller, Step::Sources);
