@@ -36,6 +36,11 @@ pub trait System: Debug + Sync {
     /// The roles of the nodes that it runs on.
     fn roles(&self) -> &'static [Role];
 
+    /// Whether it needs bits of the ToS byte, so that marks can't be carried elsewhere.
+    fn needs_tos(&self) -> bool {
+        false
+    }
+
     /// Starts its analysis. `None` for ChameleMon alone: the controller reconfigures nodes by what
     /// it finds, and so runs that itself.
     ///

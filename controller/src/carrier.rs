@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 
+use calumma_analysis::System;
 use calumma_wire::Marking;
 
 /// The ToS byte or traffic class, which all switches can mark by.
@@ -27,9 +28,11 @@ const PAUSE_NS: u64 = 2_000_000_000;
 /// first.
 const KEPT_NS: u64 = 60_000_000_000;
 
-/// The one of these systems that needs bits of the ToS byte, if any.
-pub fn needs_tos<S: AsRef<str>>(systems: &[S]) -> Option<&str> {
-    systems.iter().map(S::as_ref).find(|&system| system == "sketchint")
+/// The name of the one of these systems that needs bits of the ToS byte, if any; `on` has the names
+/// of those that run, of all that are `known`.
+pub fn needs_tos(known: &[&'static dyn System], on: &[String]) -> Option<&'static str> {
+    let mut needing = known.iter().filter(|system| system.needs_tos()).map(|system| system.name());
+    needing.find(|name| on.iter().any(|other| other == name))
 }
 
 /// A carrier that was chosen, and why.
@@ -332,8 +335,11 @@ mod tests {
         assert_eq!(choose(&auto(&[TOS]), None), (by(TOS), reason.clone()));
         assert_eq!(choose(&fixed(TOS), None), (by(TOS), reason));
         let reason = "sketchint needs bits of the ToS byte".to_owned();
-        assert_eq!(choose(&both(), needs_tos(&["chamelemon", "sketchint"])), (by(TOS), reason));
-        assert_eq!(needs_tos(&["chamelemon", "cfs"]), None);
+        let needs_tos = |other: &str| {
+            needs_tos(calumma_systems::SYSTEMS, &["chamelemon".to_owned(), other.to_owned()])
+        };
+        assert_eq!(choose(&both(), needs_tos("sketchint")), (by(TOS), reason));
+        assert_eq!(needs_tos("cfs"), None);
     }
 
     #[test]

@@ -138,7 +138,7 @@ fn log(format: LogFormat) {
 fn run(systems: Systems, arguments: &Arguments) -> anyhow::Result<()> {
     let config = arguments.config(systems)?;
     if arguments.check {
-        return check(&config, arguments);
+        return check(systems, &config, arguments);
     }
     let mut outputs: Vec<Box<dyn Output>> = Vec::new();
     if let Some(path) = &arguments.out {
@@ -239,8 +239,8 @@ fn announce(running: &server::Running) {
 }
 
 /// By which carriers edges may mark packets, as far as the configuration says.
-fn marks(config: &Config) -> &'static str {
-    if needs_tos(&config.systems).is_some() {
+fn marks(systems: Systems, config: &Config) -> &'static str {
+    if needs_tos(systems, &config.systems).is_some() {
         "as all edges' files say, but by \"ip-id\" or with a signature: sketchint's INT stacks are \
          known by a bit of the ToS byte. Where files say \"auto\", by \"tos\""
     } else if config.hash_generators == HashGenerators::Public {
@@ -254,7 +254,7 @@ fn marks(config: &Config) -> &'static str {
     }
 }
 
-fn check(config: &Config, arguments: &Arguments) -> anyhow::Result<()> {
+fn check(systems: Systems, config: &Config, arguments: &Arguments) -> anyhow::Result<()> {
     let clock = config.clock()?;
     let attention = config.planned_attention()?;
     let (layout, partition) = (&config.layout, attention.partition);
@@ -282,7 +282,7 @@ fn check(config: &Config, arguments: &Arguments) -> anyhow::Result<()> {
         }
     );
     println!("  systems      {}", config.systems.join(", "));
-    println!("  marks        {}", marks(config));
+    println!("  marks        {}", marks(systems, config));
     println!(
         "  epochs       {} ms, reported by {} ms after their end at the latest",
         clock.length_ns() / 1_000_000,

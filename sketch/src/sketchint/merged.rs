@@ -43,6 +43,19 @@ pub struct NodeSums {
     pub queue_max: u32,
 }
 
+impl NodeSums {
+    /// Of a switch that no packet says anything of.
+    pub fn none(node: u32) -> Self {
+        Self::of(node, Node::new())
+    }
+
+    fn of(node: u32, sums: Node) -> Self {
+        let Node { packets, sum_ns, min_ns, max_ns, latencies, queued, queue_sum, queue_max } =
+            sums;
+        Self { node, packets, sum_ns, min_ns, max_ns, latencies, queued, queue_sum, queue_max }
+    }
+}
+
 /// A flow's packets on one path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowRow<K> {
@@ -133,17 +146,7 @@ impl<K: Key> Merged<K> {
             }));
         }
         inflated.sort_unstable_by_key(|of| (of.key, of.node));
-        let nodes = nodes.into_iter().map(|(node, of)| NodeSums {
-            node,
-            packets: of.packets,
-            sum_ns: of.sum_ns,
-            min_ns: of.min_ns,
-            max_ns: of.max_ns,
-            latencies: of.latencies,
-            queued: of.queued,
-            queue_sum: of.queue_sum,
-            queue_max: of.queue_max,
-        });
+        let nodes = nodes.into_iter().map(|(node, of)| NodeSums::of(node, of));
         Self { totals, nodes: nodes.collect(), paths, rows, keys, inflated }
     }
 }

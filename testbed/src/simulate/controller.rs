@@ -244,7 +244,7 @@ impl Controller {
     fn enter(&mut self, node: usize, hello: Hello, now_ns: u64) -> Result<Vec<Vec<u8>>> {
         let Self { carriers, peers, setup, .. } = self;
         let name_of = |at: usize| peers[at].node.name.clone();
-        let needs_tos = needs_tos(&setup.systems.on);
+        let needs_tos = needs_tos(&setup.systems.in_controller, &setup.systems.on);
         let given = Given { in_force: None, needs_tos, name_of: &name_of };
         let measures = !hello.holding.is_empty();
         let asking = Asking { position: node, marking: &hello.marking, measures };

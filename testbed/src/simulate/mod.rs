@@ -106,7 +106,8 @@ impl Setup {
             "carrier = \"ip-id\": of software switches only"
         );
         ensure!(
-            self.carrier != Carrier::Auto || needs_tos(&self.systems.on).is_none(),
+            self.carrier != Carrier::Auto
+                || needs_tos(&self.systems.in_controller, &self.systems.on).is_none(),
             "carrier = \"auto\": the controller would take the ToS byte; leave it out"
         );
         Ok(())

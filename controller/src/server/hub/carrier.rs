@@ -12,7 +12,7 @@ use tracing::{info, warn};
 use super::marking::Marked;
 use super::{Hub, lock};
 use crate::api::{CarrierChoice, CarrierStatus};
-use crate::carrier::{Asking, Carriers, Given, IP_ID, TOS, Verdict, needs_tos};
+use crate::carrier::{Asking, Carriers, Given, IP_ID, TOS, Verdict};
 use crate::config::Config;
 use crate::server::node_ids::write;
 use crate::server::unix_ns;
@@ -101,10 +101,10 @@ impl Hub {
         in_force: Option<&str>,
     ) -> T {
         let lanes = self.lanes();
-        let running: Vec<_> =
-            lanes.iter().filter(|lane| lane.is_on()).map(|lane| lane.system.name()).collect();
+        let mut running = lanes.iter().filter(|lane| lane.is_on()).map(|lane| lane.system);
+        let needs_tos = running.find(|system| system.needs_tos()).map(|system| system.name());
         let name_of = |position: usize| self.nodes[position].node.name.clone();
-        let given = Given { in_force, needs_tos: needs_tos(&running), name_of: &name_of };
+        let given = Given { in_force, needs_tos, name_of: &name_of };
         let before = carriers.chosen().cloned();
         let done = change(carriers, given);
         if let Some(chosen) = carriers.chosen()

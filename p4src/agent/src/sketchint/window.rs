@@ -1,8 +1,8 @@
 //! What the words of a group say of its window: the frames of a software source and sink.
 //!
 //! What a Tofino does not keep is not said to be nothing: of its counters of 2 and 4 bits all stand
-//! for infinity, of packets with INT none came by a path that is known, and switches are not told
-//! apart. So a controller knows as little of them as it does of a software sink without room.
+//! for infinity, of packets with INT none came by a path that is known, and switches are not
+//! distinguished. So a controller knows as little of them as it does of a software sink without room.
 
 use calumma_plane::int::push::NotCarried;
 use calumma_sketch::sketchint::{Pairs, Path, PathCount, Totals};

@@ -34,6 +34,11 @@ impl System for SketchInt {
         &[Role::Edge, Role::Transit, Role::Host]
     }
 
+    /// A stack is known by a bit there.
+    fn needs_tos(&self) -> bool {
+        true
+    }
+
     fn start(&self, deployment: &Deployment<'_>) -> Result<Option<Box<dyn AnyAnalysis>>, String> {
         Ok(Some(Box::new(Sketching::new(deployment)?)))
     }

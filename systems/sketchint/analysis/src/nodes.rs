@@ -47,7 +47,7 @@ pub(crate) fn all(
         last.map(|last| changes::at_switches(sinks, last, u64::from(layout.heavy_change_packets)));
     // Of switches that no sink names nothing is known but bounds.
     for &node in hitters.keys().chain(changes.iter().flat_map(BTreeMap::keys)) {
-        sums.entry(node).or_insert_with(|| none(node));
+        sums.entry(node).or_insert_with(|| NodeSums::none(node));
     }
     let are_told_apart = sinks.iter().all(|sink| sink.window.totals.nodes_full == 0);
     let are_counted = sinks.iter().all(|sink| {
@@ -84,21 +84,6 @@ pub(crate) fn all(
         }
     };
     sums.into_iter().map(report).collect()
-}
-
-/// Of a switch that no packet named.
-fn none(node: u32) -> NodeSums {
-    NodeSums {
-        node,
-        packets: 0,
-        sum_ns: 0,
-        min_ns: u32::MAX,
-        max_ns: 0,
-        latencies: Histogram::default(),
-        queued: 0,
-        queue_sum: 0,
-        queue_max: 0,
-    }
 }
 
 fn add(sum: &mut NodeSums, more: &NodeSums) {
