@@ -174,40 +174,41 @@ fn config(folder: &Path, listen: &str, flows_limit: u64, more: &str) -> Config {
     Config::parse_for(IN_CONTROLLER, &text, "a test").unwrap()
 }
 
-/// The HTTP API answers with what was reported, and of any flow with what was counted.
-fn check_answers(controller: &Running, reports: &[SystemReport<Found>], came: &Windows) {
-    let of_epoch = |answer: &Value, epoch: u64| {
-        let windows = answer.as_array().unwrap().iter();
-        windows.clone().find(|of| of["epoch"] == epoch).unwrap_or(&Value::Null).clone()
-    };
-    let report = reports.iter().rfind(|of| of.complete).unwrap();
-    let (epoch, found) = (report.head.epoch, &report.findings);
-    // First of all: the latest eight windows are remembered, and time goes on.
+/// What the HTTP API says of a window, `null` where it knows nothing of it any more.
+fn of_epoch(answer: &Value, epoch: u64) -> Value {
+    let mut windows = answer.as_array().unwrap().iter();
+    windows.find(|of| of["epoch"] == epoch).cloned().unwrap_or_default()
+}
+
+/// The flows of a window are answered for one by one, each with what was counted; `false` if the
+/// window was forgotten before all were asked for, as only the latest eight are remembered.
+fn check_flows(controller: &Running, report: &SystemReport<Found>, came: &Windows) -> bool {
+    let (epoch, listed) = (report.head.epoch, &report.findings.flows);
     let ask = |Flow { src, dst, sport, dport, proto }: Flow| {
         let of = format!("src={src}&dst={dst}&sport={sport}&dport={dport}&proto={proto}");
         of_epoch(&api::get(controller, &format!("/api/v1/sketchint/flows?{of}&last=8")), epoch)
     };
-    assert_eq!(found.flows.len() as u64, LISTED);
-    let listed = ask(found.flows[0].flow);
-    assert_eq!(listed["flows"], json!([found.flows[0]]));
-    let never = Flow { proto: 250, ..found.flows[0].flow };
-    assert_eq!(ask(never)["flows"], json!([]));
-    let mut answered = 0;
-    for (&flow, &packets) in &came[&epoch] {
-        let answer = ask(flow);
-        if answer.is_null() {
-            // Eight windows have gone by, on a machine that has much else to do.
-            break;
-        }
-        answered += 1;
+    assert_eq!(listed.len() as u64, LISTED);
+    let never = Flow { proto: 250, ..listed[0].flow };
+    let first = [ask(listed[0].flow), ask(never)];
+    let all: Vec<Value> = came[&epoch].keys().map(|&flow| ask(flow)).collect();
+    if first.iter().chain(&all).any(Value::is_null) {
+        return false;
+    }
+    assert_eq!(first.map(|answer| answer["flows"].clone()), [json!([listed[0]]), json!([])]);
+    for (answer, packets) in all.iter().zip(came[&epoch].values()) {
         assert_eq!((&answer["complete"], &answer["flows"][1]), (&json!(true), &Value::Null));
         let of = &answer["flows"][0];
         assert_eq!((&of["sink"], &of["packets"]), (&json!("e2"), &json!(packets)));
         assert_eq!(of["paths"][0]["path"], json!(NAMES));
         assert_eq!(of["hops"].as_array().unwrap().len(), 3);
     }
-    assert!(answered > 0);
+    true
+}
 
+/// The HTTP API answers with what was reported.
+fn check_answers(controller: &Running, report: &SystemReport<Found>) {
+    let (epoch, found) = (report.head.epoch, &report.findings);
     let nodes = of_epoch(&api::get(controller, "/api/v1/sketchint/nodes?last=1000"), epoch);
     assert_eq!(nodes["nodes"], serde_json::to_value(&found.nodes).unwrap());
     let head = [&nodes["window"], &nodes["state"], &nodes["complete"]];
@@ -264,7 +265,16 @@ fn every_packet_comes_as_it_was_sent_and_every_path_is_reported() {
         reports.all()[before..].iter().filter(|of| of.complete).count() >= 2
     });
 
-    check_answers(&controller, &reports.all(), &network.came);
+    let mut asked = 0;
+    network.run("a window whose flows are all answered for", |network| {
+        let all = reports.all();
+        let latest = all.iter().rfind(|of| of.complete).unwrap();
+        let is_new = latest.head.epoch > asked;
+        asked = latest.head.epoch;
+        is_new && check_flows(&controller, latest, &network.came)
+    });
+    let asked = reports.all().into_iter().find(|of| of.head.epoch == asked).unwrap();
+    check_answers(&controller, &asked);
     let complete = reports.all().into_iter().filter(|of| of.complete);
     let mut checked = 0;
     for report in complete {
