@@ -424,9 +424,13 @@ impl<'a> Arrived<'a> {
             && found.coverage.sinks.int_packets == found.coverage.sinks.packets
             && found.coverage.sinks.partial == 0
             && self.is_lossless;
-        let packets = report.packets?;
-        (packets > came || is_all && packets != came)
-            .then(|| format!("{packets} packets at {}, {came} came by it", report.node))
+        let at_most = report.packets.or(report.at_most);
+        let is_wrong = report.packets.unwrap_or(report.at_least) > came
+            || is_all && at_most.is_some_and(|most| most < came);
+        is_wrong.then(|| {
+            let NodeReport { node, packets, at_least, .. } = report;
+            format!("{packets:?} packets, {at_least} to {at_most:?}, at {node}: {came} came by it")
+        })
     }
 }
 
@@ -539,7 +543,16 @@ mod tests {
             assert!(
                 changed("/sinks/0/size_distribution/0/at_least", json!(2)).contains("there were")
             );
-            assert!(changed("/nodes/0/packets", json!(11)).starts_with("11 packets at s"));
+            assert!(changed("/nodes/0/packets", json!(11)).starts_with("Some(11) packets"));
+            let bounds = |at_least: u64, at_most: u64| {
+                wrong(&truth, |report| {
+                    let node = &mut report["nodes"][0];
+                    node["packets"] = Value::Null;
+                    (node["at_least"], node["at_most"]) = (json!(at_least), json!(at_most));
+                })
+            };
+            assert!(bounds(11, 12).unwrap().starts_with("None packets, 11 to"));
+            assert_eq!(bounds(0, 12), None);
             assert!(changed("/config/heavy_packets", json!(7)).contains("is no heavy hitter"));
         }
     }

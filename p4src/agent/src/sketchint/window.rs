@@ -1,11 +1,11 @@
 //! What the words of a group say of its window: the frames of a software source and sink.
 //!
 //! What a Tofino does not keep is not said to be nothing: of its counters of 2 and 4 bits all stand
-//! for infinity, of packets with INT none came by a path that is known, and switches are not
-//! distinguished. So a controller knows as little of them as it does of a software sink without room.
+//! for infinity, of packets with INT none came by a path that is known, and switches other than
+//! itself are not distinguished. So a controller knows as little of them as it does of a software sink without room.
 
 use calumma_plane::int::push::NotCarried;
-use calumma_sketch::sketchint::{Pairs, Path, PathCount, Totals};
+use calumma_sketch::sketchint::{MOST_HOPS, NodeSums, Pairs, Path, PathCount, Totals};
 use calumma_sketch::{FlowKey, KeyKind, TowerSketch, WideKey};
 use calumma_sketchint::frames::{Entered, Layout, Window};
 
@@ -118,7 +118,7 @@ impl Sink {
             return Err(format!("words of {} sources", words.len()));
         };
         let events = Events::new(sums)?;
-        let (totals, paths) = totals(&events, hops(pairs));
+        let (totals, paths) = totals(&events, pairs);
         let last = counters.last().map_or(&[][..], Vec::as_slice);
         // Each packet raises one of them.
         let counted: u64 = last.iter().map(|count| u64::from(*count)).sum();
@@ -130,6 +130,9 @@ impl Sink {
         large.extend(keys(second_owners, second_rest)?);
         large.sort_unstable();
         large.dedup();
+        // How long it had them is not kept.
+        let itself = NodeSums { packets: totals.packets, ..NodeSums::none(self.own) };
+        let itself = Some(itself).filter(|of| of.packets > 0);
         let flag = |bit: usize| events.stacks(|event| event & bit != 0);
         Ok(Window {
             keys: KeyKind::Ipv4,
@@ -141,7 +144,7 @@ impl Sink {
             mtu_exceeded: flag(left::MTU_EXCEEDED),
             hops_exceeded: flag(left::HOPS_EXCEEDED),
             paths,
-            nodes: Vec::new(),
+            nodes: itself.into_iter().collect(),
             arrival_error_ns: 0,
             links_full: 0,
             links: Vec::new(),
@@ -190,7 +193,7 @@ impl Sink {
 }
 
 /// Packets for hosts; paths are known of those that came from hosts of the same switch.
-fn totals(events: &Events<'_>, hops: u64) -> (Totals, Vec<PathCount>) {
+fn totals(events: &Events<'_>, pairs: &[Vec<u32>]) -> (Totals, Vec<PathCount>) {
     let (local, stacks) = (events.of(left::LOCAL), events.stacks(|_| true));
     let partial = left::BEYOND | left::HOPS_EXCEEDED | left::MTU_EXCEEDED;
     let totals = Totals {
@@ -198,7 +201,7 @@ fn totals(events: &Events<'_>, hops: u64) -> (Totals, Vec<PathCount>) {
         int_packets: local + stacks,
         partial: events.stacks(|event| event & partial != 0),
         paths_full: stacks,
-        nodes_full: hops,
+        nodes_full: hops_at_most(events, pairs),
         keys_full: events.sum(|event| event & left::KEYLESS != 0),
         ..Totals::default()
     };
@@ -206,11 +209,23 @@ fn totals(events: &Events<'_>, hops: u64) -> (Totals, Vec<PathCount>) {
     (totals, Some(at_home).filter(|_| local > 0).into_iter().collect())
 }
 
-/// Hops that were recorded at all places.
-fn hops(pairs: &[Vec<u32>]) -> u64 {
-    let widest = pairs.iter().skip(Pairs::LEVELS - 1).step_by(Pairs::LEVELS);
-    let packets = widest.flat_map(|pairs| pairs.iter().skip(1).step_by(2));
-    packets.map(|packets| u64::from(*packets)).sum()
+/// Hops that stacks name: those that were recorded at the places before the switch itself, and of
+/// stacks of more all that they may have.
+fn hops_at_most(events: &Events<'_>, pairs: &[Vec<u32>]) -> u64 {
+    const STACK: usize = PLACES.len() - 1;
+    let places = pairs.iter().take(STACK * Pairs::LEVELS);
+    let widest = places.skip(Pairs::LEVELS - 1).step_by(Pairs::LEVELS);
+    let mut packets = widest.flat_map(|pairs| pairs.iter().skip(1).step_by(2));
+    let recorded = packets
+        .try_fold(0, |sum, &packets| (packets != u32::MAX).then(|| sum + u64::from(packets)));
+    match recorded {
+        Some(recorded) => {
+            let beyond = events.stacks(|event| event & left::BEYOND != 0);
+            recorded + beyond * (MOST_HOPS - STACK) as u64
+        }
+        // A counter has come to its end.
+        None => events.stacks(|_| true) * MOST_HOPS as u64,
+    }
 }
 
 /// The keys of one table: protocols and sources, and beside them destinations and ports.

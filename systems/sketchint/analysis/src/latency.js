@@ -40,9 +40,16 @@ export function draw(element, report) {
   parts.push(...list(report.nodes,
     [['switch', 'name'], ['packets', 'number'], ['mean', 'number'], ['p99', 'number'], ['longest', 'number'],
       ['inflated', 'number']],
-    ({ node, packets, latency_us: it, inflated, inflated_at_least: least }) => [
-      node, packets == null ? '' : count(packets), us(it.mean), us(it.p99), us(it.max),
-      inflated == null ? `≥ ${count(least)}` : count(inflated)]));
+    (of) => [
+      of.node, bounds(of), us(of.latency_us.mean), us(of.latency_us.p99), us(of.latency_us.max),
+      of.inflated == null ? `≥ ${count(of.inflated_at_least)}` : count(of.inflated)]));
+  // Of packets to other sinks no latencies are known.
+  const partial = report.nodes.filter((of) => of.packets == null);
+  if (partial.length > 0) {
+    const sinks = [...new Set(partial.flatMap((of) => of.latency_sinks))].sort();
+    parts.push(nothing(sinks.length > 0
+      ? `Latencies of switches are of packets to ${sinks.join(', ')}.` : 'No sink tells latencies of switches.'));
+  }
   const timed = report.links.filter((link) => link.latency_us != null);
   if (timed.length > 0) {
     parts.push(...list(timed,

@@ -80,13 +80,15 @@ pub fn new(on: &Registry) -> prometheus::Result<Box<dyn ReportMetrics>> {
         mean: gauges(
             on,
             "sketchint_latency_mean_seconds",
-            "Mean latency of a switch in the latest window; NaN: unknown.",
+            "Mean latency of a switch in the latest window, to sinks that tell switches apart; \
+             NaN: unknown.",
             node,
         )?,
         p99: gauges(
             on,
             "sketchint_latency_p99_seconds",
-            "What 99 of 100 latencies of a switch don't exceed, within 1.6 %; NaN: unknown.",
+            "What 99 of 100 latencies of a switch don't exceed, within 1.6 %, to sinks that tell \
+             switches apart; NaN: unknown.",
             node,
         )?,
         inflated: counters(

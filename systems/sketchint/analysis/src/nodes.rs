@@ -8,7 +8,7 @@ use calumma_sketchint::frames::Layout;
 
 use crate::changes::{self, Last};
 use crate::local::largest_first;
-use crate::report::{Heavy, Latency, NodeReport, Queue};
+use crate::report::{Heavy, Latency, NodeReport, Packets, Queue};
 use crate::view::{Names, SinkView};
 
 /// All switches that packets came by.
@@ -19,8 +19,9 @@ pub(crate) fn all(
 ) -> Vec<NodeReport> {
     let mut sums: BTreeMap<u32, NodeSums> = BTreeMap::new();
     for of in sinks.iter().flat_map(|sink| &sink.window.nodes) {
-        sums.entry(of.node).and_modify(|sum| add(sum, of)).or_insert_with(|| of.clone());
+        sum_up(&mut sums, of);
     }
+    let mut latencies = latencies(sinks);
     // Flows by the switches that they may have come by.
     let heavy = u64::from(layout.heavy_packets);
     let mut hitters: BTreeMap<u32, Vec<Heavy>> = BTreeMap::new();
@@ -49,7 +50,9 @@ pub(crate) fn all(
     for &node in hitters.keys().chain(changes.iter().flat_map(BTreeMap::keys)) {
         sums.entry(node).or_insert_with(|| NodeSums::none(node));
     }
-    let are_told_apart = sinks.iter().all(|sink| sink.window.totals.nodes_full == 0);
+    // Each of them may have been at any switch.
+    let not_told_apart =
+        sinks.iter().fold(0_u64, |sum, sink| sum.saturating_add(sink.window.totals.nodes_full));
     let are_counted = sinks.iter().all(|sink| {
         let is_counted = |row: &calumma_sketch::sketchint::FlowRow<_>| row.has_inflation;
         let rows = &sink.window.rows;
@@ -62,11 +65,20 @@ pub(crate) fn all(
             inflated.filter(|of| of.node == node).map(|of| u64::from(of.count)).sum();
         let mut heavy_hitters = hitters.remove(&node).unwrap_or_default();
         largest_first(&mut heavy_hitters);
+        let at_most = of.packets.saturating_add(not_told_apart);
+        let Packets { packets, at_least, at_most } = Packets::between(of.packets, Some(at_most));
+        let (latency_us, latency_sinks) = match latencies.remove(&node) {
+            Some((of, sinks)) => (latency(&of), sinks),
+            None => (latency(&NodeSums::none(node)), Vec::new()),
+        };
         NodeReport {
             node: names.of(node),
             id: node,
-            packets: are_told_apart.then_some(of.packets),
-            latency_us: latency(&of, are_told_apart),
+            packets,
+            at_least,
+            at_most,
+            latency_us,
+            latency_sinks,
             queue: (of.queued > 0).then(|| Queue {
                 packets: of.queued,
                 mean: of.queue_sum as f64 / of.queued as f64,
@@ -75,7 +87,7 @@ pub(crate) fn all(
             inflated: are_counted.then_some(inflated),
             inflated_at_least: inflated,
             heavy_hitters,
-            heavy_hitters_complete: are_told_apart
+            heavy_hitters_complete: not_told_apart == 0
                 && are_known
                 && sinks.iter().all(SinkView::knows_large),
             heavy_changes: changes
@@ -84,6 +96,24 @@ pub(crate) fn all(
         }
     };
     sums.into_iter().map(report).collect()
+}
+
+fn sum_up(sums: &mut BTreeMap<u32, NodeSums>, of: &NodeSums) {
+    sums.entry(of.node).and_modify(|sum| add(sum, of)).or_insert_with(|| of.clone());
+}
+
+/// Latencies at each switch, and the sinks whose packets had them: those that tell all switches
+/// apart.
+fn latencies(sinks: &[SinkView]) -> BTreeMap<u32, (NodeSums, Vec<String>)> {
+    let mut all: BTreeMap<u32, (NodeSums, Vec<String>)> = BTreeMap::new();
+    for sink in sinks.iter().filter(|sink| sink.window.totals.nodes_full == 0) {
+        for of in sink.window.nodes.iter().filter(|of| of.latencies.count() != Some(0)) {
+            let at = all.entry(of.node).or_insert_with(|| (NodeSums::none(of.node), Vec::new()));
+            add(&mut at.0, of);
+            at.1.push(sink.name.clone());
+        }
+    }
+    all
 }
 
 fn add(sum: &mut NodeSums, more: &NodeSums) {
@@ -97,9 +127,8 @@ fn add(sum: &mut NodeSums, more: &NodeSums) {
     sum.queue_max = sum.queue_max.max(more.queue_max);
 }
 
-/// Where a sink could not tell all switches apart, nothing is known of all packets.
-fn latency(of: &NodeSums, are_told_apart: bool) -> Latency {
-    let known = of.latencies.count().filter(|&known| known > 0 && are_told_apart);
+fn latency(of: &NodeSums) -> Latency {
+    let known = of.latencies.count().filter(|&known| known > 0);
     let Some(known) = known else {
         return Latency { error: Histogram::ERROR, ..Latency::default() };
     };

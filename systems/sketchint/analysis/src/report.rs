@@ -37,8 +37,14 @@ impl Findings for Found {
 }
 
 impl Found {
-    /// Lets the archive know of which flow each hop and path is, which JSON says by nesting.
+    /// Lets the archive know of which flow each hop and path is, which JSON says by nesting, and
+    /// gives exact numbers of older reports their bounds.
     pub fn fill(&mut self) {
+        for node in &mut self.nodes {
+            if let Some(packets) = node.packets {
+                (node.at_least, node.at_most) = (packets, Some(packets));
+            }
+        }
         for flow in &mut self.flows {
             flow.hops.iter_mut().for_each(|hop| hop.of = Some(flow.flow));
             flow.paths.iter_mut().for_each(|path| path.of = Some(flow.flow));
@@ -202,10 +208,20 @@ pub struct NodeReport {
     /// Its number.
     pub id: u32,
     /// Packets that it said something of to sinks that delivered, each as often as it came by. Null
-    /// where a sink could not tell all switches apart.
+    /// where that is not known exactly: a sink could not tell all switches apart.
     pub packets: Option<u64>,
-    /// How long it had them.
+    /// No fewer than this.
+    #[serde(default)]
+    pub at_least: u64,
+    /// And no more; null in reports of older releases that don't say it.
+    #[serde(default)]
+    pub at_most: Option<u64>,
+    /// How long it had those of them that `latency_sinks` received.
     pub latency_us: Latency,
+    /// The sinks that `latency_us` is of: of those that its packets came to, all that can tell
+    /// switches apart.
+    #[serde(default)]
+    pub latency_sinks: Vec<String>,
     /// Its queue; null where it says nothing of it.
     pub queue: Option<Queue>,
     /// Inflated latencies; null where not all flows have them counted.

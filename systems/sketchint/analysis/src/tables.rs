@@ -70,7 +70,14 @@ static NODES: TableOf<SystemReport<Found>, NodeReport> = TableOf {
         start(),
         text("node", "name of the switch", |row| Some(row.node.into())),
         u32("id", "its number", |row| Some(row.item.id)),
-        u64("packets", "packets with INT that came by", |row| row.item.packets),
+        u64("packets", "packets with INT that came by, where they are known exactly", |row| {
+            row.item.packets
+        }),
+        u64("at_least", "no fewer than this", |row| Some(row.item.at_least)),
+        u64("at_most", "and no more", |row| row.item.at_most),
+        text("latency_sinks", "the sinks to which packets went that the latencies are of", |row| {
+            Some(row.item.latency_sinks.join(" ").into())
+        }),
         number("mean_us", "their mean latency, in microseconds", |row| row.item.latency_us.mean),
         number("min_us", "the least", |row| row.item.latency_us.min),
         number("p50_us", "the median, within 1.6 %", |row| row.item.latency_us.p50),

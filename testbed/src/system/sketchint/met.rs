@@ -8,6 +8,7 @@ use calumma_sketchint_analysis::report::{FlowReport, Found, HopReport, Latency, 
 
 use crate::simulate::{EpochTruth, Met};
 use crate::topology::Topology;
+use crate::workload::is_host;
 
 /// Packets that a flow must have had at a switch before one is called inflated.
 const SEEN: usize = 8;
@@ -44,6 +45,16 @@ impl<'a> Known<'a> {
 
     fn name(&self, switch: usize) -> &str {
         &self.topology.names()[switch]
+    }
+
+    /// The sink that a flow's packets went to.
+    fn sink(&self, flow: &Flow) -> Option<String> {
+        let hosts = self.topology.hosts().iter().enumerate();
+        let is_at = |(edge, hosts): &(usize, &u32)| {
+            (0..**hosts).any(|host| is_host(flow.dst, (*edge, host)))
+        };
+        let (edge, _) = hosts.into_iter().find(is_at)?;
+        Some(self.topology.sink_of(edge, |host| is_host(flow.dst, (edge, host))))
     }
 
     fn flow(&self, of: &FlowReport, inflation_percent: u32) -> Option<String> {
@@ -97,18 +108,34 @@ impl<'a> Known<'a> {
         if reported != came {
             return Some(format!("coverage {reported:?}, but {came:?} came"));
         }
-        let mut all: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
-        for (switch, latencies) in self.flows.values().flat_map(|met| &met.latencies) {
-            all.entry(self.name(*switch)).or_default().extend(latencies);
+        // By switch and sink.
+        let mut all: BTreeMap<&str, BTreeMap<String, Vec<u32>>> = BTreeMap::new();
+        for (flow, met) in &self.flows {
+            let sink = self.sink(flow).unwrap_or_default();
+            for (switch, latencies) in &met.latencies {
+                let at = all.entry(self.name(*switch)).or_default();
+                at.entry(sink.clone()).or_default().extend(latencies);
+            }
         }
         for node in &found.nodes {
-            let latencies = all.entry(&node.node).or_default();
-            latencies.sort_unstable();
-            let came = latencies.len() as u64;
-            if node.packets.is_some_and(|reported| reported != came) {
-                return Some(format!("{}: {:?} packets, {came} came", node.node, node.packets));
+            let of_sinks = all.entry(&node.node).or_default();
+            let came = of_sinks.values().map(|latencies| latencies.len() as u64).sum::<u64>();
+            let is_exact = node.packets.is_none_or(|reported| reported == came);
+            let bounds = node.at_least..=node.at_most.unwrap_or(u64::MAX);
+            if !is_exact || !bounds.contains(&came) {
+                let packets = node.packets;
+                return Some(format!(
+                    "{}: {packets:?} packets, {bounds:?}, {came} came",
+                    node.node
+                ));
             }
-            if let Some(wrong) = latency_contradicts(&node.latency_us, latencies) {
+            let of_these = node.latency_sinks.iter().filter_map(|sink| of_sinks.get(sink));
+            let mut latencies: Vec<u32> = of_these.flatten().copied().collect();
+            latencies.sort_unstable();
+            if latencies.is_empty() && node.latency_us.mean.is_some() {
+                return Some(format!("{}: latencies of {:?}", node.node, node.latency_sinks));
+            }
+            if let Some(wrong) = latency_contradicts(&node.latency_us, &latencies) {
                 return Some(format!("{}: {wrong}", node.node));
             }
         }

@@ -155,11 +155,18 @@ pub(crate) fn check(
         prop_assert_eq!(found.links.len(), links.len());
     }
     for node in &found.nodes {
-        let at = now.values().filter_map(|of| of.at_node.get(&node.id));
-        let mut latencies: Vec<u32> = at.flat_map(|of| of.latencies.clone()).collect();
+        let at = now.iter().filter_map(|((sink, _), of)| Some((*sink, of.at_node.get(&node.id)?)));
+        let said: u64 = at.clone().map(|(_, of)| of.said).sum();
+        prop_assert!(node.packets.is_none_or(|reported| reported == said), "{:?} {}", node, said);
+        let bounds = node.at_least..=node.at_most.unwrap_or(u64::MAX);
+        prop_assert!(bounds.contains(&said), "{:?} {}", node, said);
+        let is_of = |sink: &str| node.latency_sinks.iter().any(|of| of == sink);
+        let of_these = at.filter(|(sink, _)| is_of(sink));
+        let mut latencies: Vec<u32> = of_these.flat_map(|(_, of)| of.latencies.clone()).collect();
         latencies.sort_unstable();
         let it = &node.latency_us;
-        if latencies.is_empty() || node.packets.is_none() {
+        prop_assert_eq!(latencies.is_empty(), node.latency_sinks.is_empty());
+        if latencies.is_empty() {
             prop_assert_eq!((it.mean, it.p99), (None, None));
             continue;
         }

@@ -96,6 +96,8 @@ fn clock() -> EpochClock {
 #[derive(Clone, Debug, Default, PartialEq)]
 struct AtNode {
     packets: u64,
+    /// How often stacks, or the sink itself, name it.
+    said: u64,
     latencies: Vec<u32>,
 }
 
@@ -147,8 +149,10 @@ fn truth(sink: &'static str, own: u32, packets: &[Packet], all: &mut Counted) {
         let came: BTreeSet<u32> = path.iter().copied().chain([own]).collect();
         came.iter().for_each(|node| of.at_node.entry(*node).or_default().packets += 1);
         let hops = said.iter().copied().zip(packet.latencies).chain([(own, packet.own)]);
-        for (node, latency) in hops.filter(|hop| hop.1 != u32::MAX) {
-            of.at_node.entry(node).or_default().latencies.push(latency);
+        for (node, latency) in hops {
+            let at = of.at_node.entry(node).or_default();
+            at.said += 1;
+            at.latencies.extend(Some(latency).filter(|&ns| ns != u32::MAX));
         }
     }
 }

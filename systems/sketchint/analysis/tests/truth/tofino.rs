@@ -3,7 +3,7 @@
 
 use calumma_analysis::Flow;
 use calumma_sketch::TowerSketch;
-use calumma_sketch::sketchint::Shape;
+use calumma_sketch::sketchint::{NodeSums, Shape};
 use calumma_sketchint::frames::Window;
 use proptest::prelude::*;
 
@@ -11,8 +11,12 @@ use super::{Network, key, layout, packets_of, play, traffic};
 
 /// Leaves of a window what a Tofino keeps of one.
 pub(crate) fn keeps(window: &mut Window) {
-    window.totals.nodes_full = window.nodes.iter().map(|of| of.packets).sum();
-    window.nodes.clear();
+    // Of itself it knows how many packets came by, and not how long it had them.
+    let itself = window.nodes.iter().find(|of| Some(of.node) == window.own);
+    let itself = itself.map(|of| NodeSums { packets: of.packets, ..NodeSums::none(of.node) });
+    let all: u64 = window.nodes.iter().map(|of| of.packets).sum();
+    window.totals.nodes_full = all - itself.as_ref().map_or(0, |of| of.packets);
+    window.nodes = itself.into_iter().collect();
     window.totals.paths_full = window.totals.int_packets;
     window.paths.clear();
     let levels: Vec<_> = window.sizes.levels().collect();
@@ -35,9 +39,13 @@ proptest! {
         network.tofino = true;
         for found in play(&traffic, &mut network)? {
             let sink = &found.sinks[0];
-            // Of no packets it keeps all that there is to know.
-            let is_unknown = sink.coverage.packets > 0;
-            prop_assert!(found.nodes.iter().all(|node| node.packets.is_none() == is_unknown));
+            // Of packets without a stack it keeps where they were: there.
+            let is_unknown = sink.coverage.int_packets > 0;
+            for node in &found.nodes {
+                prop_assert_eq!(node.packets.is_none(), is_unknown);
+                prop_assert!(node.latency_sinks.iter().all(|sink| sink == "e3"));
+                prop_assert!(node.id != 2 || node.at_least >= sink.coverage.packets);
+            }
             prop_assert!(sink.heavy_hitters_complete);
         }
     }
@@ -49,7 +57,8 @@ fn what_a_tofino_does_not_keep_is_null() {
     network.tofino = true;
     let packets = [packets_of(1, 1, 50), packets_of(2, 2, 40)].concat();
     network.report([&packets, &[]]);
-    let found = network.report([&[packets_of(1, 1, 10), packets].concat(), &[]]).findings;
+    let packets = [packets_of(1, 1, 10), packets].concat();
+    let found = network.report([&packets, &packets_of(3, 3, 5)]).findings;
     let sink = &found.sinks[0];
     assert_eq!((sink.coverage.packets, sink.coverage.int_packets), (100, 100));
     assert_eq!((sink.paths_full, sink.paths.len()), (100, 0));
@@ -71,9 +80,17 @@ fn what_a_tofino_does_not_keep_is_null() {
         flow.hops.iter().map(|hop| (&*hop.node, hop.packets.at_most)).collect();
     assert_eq!(hops, [("e1", Some(60)), ("e2", Some(60)), ("s1", Some(60))]);
     assert!(flow.hops.iter().all(|hop| hop.mean_us.is_none() && hop.mean_min_us.is_none()));
-    // No latency of a switch is known, and its heavy hitters may be others as well.
+    // All but the Tofino itself may have had any of its packets' 200 hops, of latencies that only
+    // the other sink knows.
+    let bounds = found.nodes.iter().map(|of| (&*of.node, of.packets, (of.at_least, of.at_most)));
+    let least = [("e1", 5), ("e2", 100), ("s1", 5), ("s2", 0), ("s3", 5), ("e3", 5)];
+    assert!(bounds.eq(least.map(|(node, least)| (node, None, (least, Some(least + 200))))));
+    let e2 = found.nodes.iter().find(|node| node.node == "e2").unwrap();
+    assert_eq!((e2.latency_us.mean, e2.latency_sinks.len()), (None, 0));
+    // Its heavy hitters may be others as well.
     let s1 = found.nodes.iter().find(|node| node.node == "s1").unwrap();
-    assert_eq!((s1.packets, s1.latency_us.mean, s1.inflated), (None, None, None));
+    assert_eq!((s1.latency_us.mean, &s1.latency_sinks), (Some(2.0), &vec!["e3".to_owned()]));
+    assert_eq!(s1.inflated, None);
     assert!(!s1.heavy_hitters_complete);
     let [heavy] = &s1.heavy_hitters[..] else { panic!("{:?}", s1.heavy_hitters) };
     assert_eq!((heavy.flow, heavy.packets.at_most), (Flow::from(&key(1)), Some(60)));
