@@ -327,7 +327,8 @@ fn check(systems: Systems, config: &Config, arguments: &Arguments) -> anyhow::Re
     }
     if let Some(ipfix) = &config.ipfix {
         let flows = if ipfix.flows { ", with the flows of cfs" } else { "" };
-        println!("  ipfix        to {}{flows}", ipfix.collector);
+        let delays = if ipfix.delays { ", with latencies of sketchint" } else { "" };
+        println!("  ipfix        to {}{flows}{delays}", ipfix.collector);
     }
     if let Some(alerts) = &config.alerts {
         let to =

@@ -4,6 +4,8 @@
 
 use std::net::IpAddr;
 
+use calumma_sketchint_analysis::Delays;
+
 use crate::report::Flow;
 
 /// Bytes of a message's header.
@@ -57,6 +59,15 @@ const SELECTED_OCTETS: Element = (391, 8);
 const SELECTED_PACKETS: Element = (392, 8);
 const SELECTED_FLOWS: Element = (393, 8);
 
+/// `pathDelayMeanDeltaMicroseconds` (RFC 9951).
+const DELAY_MEAN_US: Element = (530, 4);
+/// `pathDelayMinDeltaMicroseconds`.
+const DELAY_MIN_US: Element = (531, 4);
+/// `pathDelayMaxDeltaMicroseconds`.
+const DELAY_MAX_US: Element = (532, 4);
+/// `pathDelaySumDeltaMicroseconds`.
+const DELAY_SUM_US: Element = (533, 8);
+
 /// A kind of record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Template {
@@ -78,6 +89,22 @@ pub enum Template {
     CountedOnly6,
     /// Which flows a node selected in a window, as options.
     Selection,
+    /// How long all switches together had the packets of a flow: mean and sum.
+    Delay,
+    /// The same with IPv6 addresses.
+    Delay6,
+    /// The same with the least and the longest.
+    DelayRange,
+    /// The same with IPv6 addresses.
+    DelayRange6,
+    /// How long one switch had the packets of a flow: mean, sum and the longest.
+    HopDelay,
+    /// The same with IPv6 addresses.
+    HopDelay6,
+    /// The same with the least.
+    HopDelayRange,
+    /// The same with IPv6 addresses.
+    HopDelayRange6,
 }
 
 impl Template {
@@ -88,6 +115,18 @@ impl Template {
     /// Those of records of the flows of windows, without the options.
     pub const OF_WINDOWS: [Self; 4] =
         [Self::Counted, Self::Counted6, Self::CountedOnly, Self::CountedOnly6];
+
+    /// Those of records of the delays of flows.
+    pub const OF_DELAYS: [Self; 8] = [
+        Self::Delay,
+        Self::Delay6,
+        Self::DelayRange,
+        Self::DelayRange6,
+        Self::HopDelay,
+        Self::HopDelay6,
+        Self::HopDelayRange,
+        Self::HopDelayRange6,
+    ];
 
     /// Its number, which is that of the sets of its records.
     pub fn id(self) -> u16 {
@@ -101,6 +140,14 @@ impl Template {
             Self::CountedOnly => 262,
             Self::CountedOnly6 => 263,
             Self::Selection => 264,
+            Self::Delay => 265,
+            Self::Delay6 => 266,
+            Self::DelayRange => 267,
+            Self::DelayRange6 => 268,
+            Self::HopDelay => 269,
+            Self::HopDelay6 => 270,
+            Self::HopDelayRange => 271,
+            Self::HopDelayRange6 => 272,
         }
     }
 
@@ -109,12 +156,22 @@ impl Template {
         match self {
             // The scope.
             Self::Selection => &[OBSERVATION_POINT],
-            Self::Victim | Self::HeavyHitter | Self::Counted | Self::CountedOnly => {
-                &[FLOW_START_MS, FLOW_END_MS, SOURCE_IPV4, DESTINATION_IPV4]
-            }
-            Self::Victim6 | Self::HeavyHitter6 | Self::Counted6 | Self::CountedOnly6 => {
-                &[FLOW_START_MS, FLOW_END_MS, SOURCE_IPV6, DESTINATION_IPV6]
-            }
+            Self::Victim
+            | Self::HeavyHitter
+            | Self::Counted
+            | Self::CountedOnly
+            | Self::Delay
+            | Self::DelayRange
+            | Self::HopDelay
+            | Self::HopDelayRange => &[FLOW_START_MS, FLOW_END_MS, SOURCE_IPV4, DESTINATION_IPV4],
+            Self::Victim6
+            | Self::HeavyHitter6
+            | Self::Counted6
+            | Self::CountedOnly6
+            | Self::Delay6
+            | Self::DelayRange6
+            | Self::HopDelay6
+            | Self::HopDelayRange6 => &[FLOW_START_MS, FLOW_END_MS, SOURCE_IPV6, DESTINATION_IPV6],
         }
     }
 
@@ -134,6 +191,21 @@ impl Template {
                 SELECTED_OCTETS,
                 SELECTED_PACKETS,
                 SELECTED_FLOWS,
+            ],
+            Self::Delay | Self::Delay6 => &[PACKETS, DELAY_SUM_US, DELAY_MEAN_US],
+            Self::DelayRange | Self::DelayRange6 => {
+                &[PACKETS, DELAY_SUM_US, DELAY_MEAN_US, DELAY_MAX_US, DELAY_MIN_US]
+            }
+            Self::HopDelay | Self::HopDelay6 => {
+                &[PACKETS, OBSERVATION_POINT, DELAY_SUM_US, DELAY_MEAN_US, DELAY_MAX_US]
+            }
+            Self::HopDelayRange | Self::HopDelayRange6 => &[
+                PACKETS,
+                OBSERVATION_POINT,
+                DELAY_SUM_US,
+                DELAY_MEAN_US,
+                DELAY_MAX_US,
+                DELAY_MIN_US,
             ],
         }
     }
@@ -198,6 +270,17 @@ pub enum Kind {
         /// The smallest and the largest time to live, where these are known.
         ttls: Option<[u8; 2]>,
     },
+    /// How long all switches together had each of its packets.
+    Delay(Delays),
+    /// How long one switch had each of them.
+    HopDelay {
+        /// Where: the node's place among the deployment's nodes, from 1.
+        node: u64,
+        /// How long.
+        delays: Delays,
+        /// The longest, which is always known, in microseconds.
+        max_us: u32,
+    },
 }
 
 impl Record {
@@ -217,6 +300,18 @@ impl Data for Record {
             (Kind::Counted { ttls: Some(_), .. }, false) => Template::Counted6,
             (Kind::Counted { ttls: None, .. }, true) => Template::CountedOnly,
             (Kind::Counted { ttls: None, .. }, false) => Template::CountedOnly6,
+            (Kind::Delay(of), ipv4) => match (of.min_us.zip(of.max_us), ipv4) {
+                (None, true) => Template::Delay,
+                (None, false) => Template::Delay6,
+                (Some(_), true) => Template::DelayRange,
+                (Some(_), false) => Template::DelayRange6,
+            },
+            (Kind::HopDelay { delays, .. }, ipv4) => match (delays.min_us, ipv4) {
+                (None, true) => Template::HopDelay,
+                (None, false) => Template::HopDelay6,
+                (Some(_), true) => Template::HopDelayRange,
+                (Some(_), false) => Template::HopDelayRange6,
+            },
         }
     }
 
@@ -245,6 +340,20 @@ impl Data for Record {
             Kind::Counted { packets, bytes, node, ttls } => {
                 put_u64s(out, [packets, node, bytes]);
                 out.extend(ttls.into_iter().flatten());
+            }
+            Kind::Delay(delays) => {
+                put_u64s(out, [delays.packets, delays.sum_us]);
+                put_u32s(out, [delays.mean_us]);
+                if let Some((least, longest)) = delays.min_us.zip(delays.max_us) {
+                    put_u32s(out, [longest, least]);
+                }
+            }
+            Kind::HopDelay { node, delays, max_us } => {
+                put_u64s(out, [delays.packets, node, delays.sum_us]);
+                put_u32s(out, [delays.mean_us, max_us]);
+                if let Some(least) = delays.min_us {
+                    put_u32s(out, [least]);
+                }
             }
         }
     }
@@ -285,6 +394,10 @@ fn put_u64s<const N: usize>(out: &mut Vec<u8>, values: [u64; N]) {
     values.iter().for_each(|value| out.extend_from_slice(&value.to_be_bytes()));
 }
 
+fn put_u32s<const N: usize>(out: &mut Vec<u8>, values: [u32; N]) {
+    values.iter().for_each(|value| out.extend_from_slice(&value.to_be_bytes()));
+}
+
 fn put_u16(out: &mut Vec<u8>, value: u16) {
     out.extend_from_slice(&value.to_be_bytes());
 }
@@ -303,11 +416,14 @@ impl Encoder {
         Self { domain, sequence: 0 }
     }
 
-    /// The message that says what records look like, those of windows too where these are sent;
-    /// `time` is in seconds since the Unix epoch.
-    pub fn templates(&self, time: u32, windows: bool) -> Vec<u8> {
+    /// The message that says what records look like, those of windows and of delays too where these
+    /// are sent; `time` is in seconds since the Unix epoch.
+    pub fn templates(&self, time: u32, windows: bool, delays: bool) -> Vec<u8> {
         let mut message = self.header(time);
         let mut of_data = Template::OF_EPOCHS.to_vec();
+        if delays {
+            of_data.extend(Template::OF_DELAYS);
+        }
         if windows {
             of_data.extend(Template::OF_WINDOWS);
             let set = begin_set(&mut message, OPTIONS_SET);
@@ -395,7 +511,7 @@ mod tests {
 
     #[test]
     fn templates_are_as_the_rfc_has_them() {
-        let message = Encoder::new(9).templates(0x0102_0304, false);
+        let message = Encoder::new(9).templates(0x0102_0304, false, false);
         let header = [0, 10, 0, message.len() as u8, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 9];
         assert_eq!(message[..16], header);
         // One set with all templates, the first of ten elements, of which the first is 152.

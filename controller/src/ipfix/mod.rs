@@ -1,12 +1,14 @@
-//! Export to IPFIX collectors, over UDP (RFC 7011): victim flows and heavy hitters of epochs, and
-//! the flows that cooperative flow selection counted in windows.
+//! Export to IPFIX collectors, over UDP (RFC 7011): victim flows and heavy hitters of epochs, the
+//! flows that cooperative flow selection counted in windows, and how long switches had packets of
+//! flows by SketchINT (RFC 9951).
 //!
 //! A victim flow's packets are those that were dropped (`droppedPacketDeltaCount`, and
 //! `packetDeltaCount` with `forwardingStatus` *dropped* for collectors that don't know it); a heavy
 //! hitter's are those that entered the network at an edge, which `observationPointId` names. Of a
 //! window, each flow that was counted exactly has a record of the node whose count is the flow's,
-//! and each node one of options that says which flows it selected (RFC 7014). Only what is certain
-//! goes out; what isn't stays in the reports. It collects nothing and does not know TCP.
+//! and each node one of options that says which flows it selected (RFC 7014). Of a window of
+//! SketchINT, each listed flow of which all latencies are known has a record of the time in all
+//! switches together, and one of each switch. Only what is certain goes out; what isn't stays in the reports. It collects nothing and does not know TCP.
 
 mod message;
 
@@ -19,8 +21,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
-use calumma_analysis::{Published, SystemReport};
+use calumma_analysis::{EpochHead, Published, SystemReport};
 use calumma_cfs_analysis::{Counted, Exact, Found};
+use calumma_sketchint_analysis::report::Found as Sketched;
 use serde::Deserialize;
 
 use crate::output::Sink;
@@ -41,6 +44,9 @@ pub struct IpfixSection {
     /// Whether every flow that cooperative flow selection counts exactly is sent as well.
     #[serde(default)]
     pub flows: bool,
+    /// Whether latencies that SketchINT knows exactly of listed flows are sent as well.
+    #[serde(default)]
+    pub delays: bool,
 }
 
 /// The longest that the records of a window are spread over: reports of epochs wait meanwhile.
@@ -65,6 +71,7 @@ pub struct Exporter {
     encoder: Encoder,
     nodes: Vec<String>,
     flows: bool,
+    delays: bool,
     template_age: Duration,
     templates_sent: Option<Instant>,
 }
@@ -90,6 +97,7 @@ impl Exporter {
             encoder: Encoder::new(section.observation_domain),
             nodes: nodes.to_owned(),
             flows: section.flows,
+            delays: section.delays,
             template_age: Duration::from_secs(section.template_seconds),
             templates_sent: None,
         })
@@ -123,10 +131,30 @@ impl Exporter {
             return Ok(());
         }
         let (selections, records) = window_records(report, |name| self.place(name));
-        let spread = Duration::from_millis(report.head.length_ms / 2).min(MOST_SPREAD);
+        let spread = spread_of(&report.head);
         let sent = self.send_templates(time, now);
         let sent = sent.and(self.send_all(time, &selections, Duration::ZERO));
         let sent = sent.and(self.send_all(time, &records, spread));
+        sent.with_context(|| format!("collector {}", self.collector))
+    }
+
+    /// Sends the latencies that the report of a window of SketchINT knows exactly, where the
+    /// configuration asks for that, spread as [those of flows](Self::export_window) are.
+    ///
+    /// # Errors
+    /// As [`export`](Self::export).
+    pub fn export_delays(
+        &mut self,
+        report: &SystemReport<Sketched>,
+        time: u32,
+        now: Instant,
+    ) -> anyhow::Result<()> {
+        if !self.delays {
+            return Ok(());
+        }
+        let records = delay_records(report, |name| self.place(name));
+        let sent = self.send_templates(time, now);
+        let sent = sent.and(self.send_all(time, &records, spread_of(&report.head)));
         sent.with_context(|| format!("collector {}", self.collector))
     }
 
@@ -141,7 +169,7 @@ impl Exporter {
             return Ok(());
         }
         self.templates_sent = Some(now);
-        self.send(&self.encoder.templates(time, self.flows))
+        self.send(&self.encoder.templates(time, self.flows, self.delays))
     }
 
     /// Sends records, spread evenly. All are tried, whatever happens to one: each message stands
@@ -170,6 +198,11 @@ impl Exporter {
     fn send(&self, message: &[u8]) -> std::io::Result<()> {
         self.socket.send(message).map(drop)
     }
+}
+
+/// Over how long the records of a window are spread.
+fn spread_of(head: &EpochHead) -> Duration {
+    Duration::from_millis(head.length_ms / 2).min(MOST_SPREAD)
 }
 
 /// The records of an epoch's report, those of a template together.
@@ -215,6 +248,26 @@ fn window_records(
     (selections.collect(), records)
 }
 
+/// How long switches had the packets of the flows that a window's report lists, where that is known
+/// of all packets of the flow; those of a template together. A switch that is none of the
+/// deployment's has no number for a record to name it by.
+fn delay_records(report: &SystemReport<Sketched>, place: impl Fn(&str) -> u64) -> Vec<Record> {
+    let start_ms = report.head.start_unix_ns / 1_000_000;
+    let end_ms = start_ms + report.head.length_ms;
+    let mut records = Vec::new();
+    for of in &report.findings.flows {
+        let record = |kind| Record { start_ms, end_ms, flow: of.flow, kind };
+        records.extend(of.delays().map(|delays| record(Kind::Delay(delays))));
+        records.extend(of.hops.iter().filter_map(|hop| {
+            let (node, delays) = (place(&hop.node), hop.delays()?);
+            let max_us = delays.max_us?;
+            (node > 0).then(|| record(Kind::HopDelay { node, delays, max_us }))
+        }));
+    }
+    records.sort_by_key(|record| record.template().id());
+    records
+}
+
 impl Sink for Exporter {
     fn name(&self) -> &'static str {
         "ipfix"
@@ -226,8 +279,11 @@ impl Sink for Exporter {
         if let Some(report) = published.report.as_type() {
             return self.export(report, time, now);
         }
+        if let Some(report) = published.report.as_type() {
+            return self.export_window(report, time, now);
+        }
         match published.report.as_type() {
-            Some(report) => self.export_window(report, time, now),
+            Some(report) => self.export_delays(report, time, now),
             None => Ok(()),
         }
     }

@@ -9,6 +9,7 @@ use calumma_controller::ipfix::{
     Selection, Template,
 };
 use calumma_controller::report::{DecodeState, EdgeReport, Flow, HeavyHitter, Loss, LossClass};
+use calumma_sketchint_analysis::Delays;
 use calumma_testenv::{Nfcapd, has_program};
 
 use crate::any::quiet;
@@ -99,15 +100,50 @@ fn elements(message: &[u8], template: Template) -> Option<u8> {
 
 #[test]
 fn windows_have_templates_of_flows_and_one_of_options() {
-    let message = Encoder::new(9).templates(1, true);
+    let message = Encoder::new(9).templates(1, true, false);
     assert!(message.len() <= MAX_MESSAGE);
     // First the options: seven elements, the first of which is the scope, `observationPointId`.
     let options = [0, 3, 0, 4 + 6 + 7 * 4, 1, 8, 0, 7, 0, 1, 0, 138, 0, 8];
     assert_eq!(message[16..16 + options.len()], options);
     let of_windows = Template::OF_WINDOWS.map(|template| elements(&message, template));
     assert_eq!(of_windows, [Some(12), Some(12), Some(10), Some(10)]);
-    let without = Encoder::new(9).templates(1, false);
+    let without = Encoder::new(9).templates(1, false, false);
     assert_eq!(Template::OF_WINDOWS.map(|template| elements(&without, template)), [None; 4]);
+}
+
+#[test]
+fn records_of_delays_are_as_their_templates_say() {
+    let message = Encoder::new(9).templates(1, true, true);
+    assert!(message.len() <= MAX_MESSAGE, "{} bytes", message.len());
+    let of_delays = Template::OF_DELAYS.map(|template| elements(&message, template));
+    assert_eq!(of_delays, [10, 10, 12, 12, 12, 12, 13, 13].map(Some));
+    let without = Encoder::new(9).templates(1, true, false);
+    assert_eq!(Template::OF_DELAYS.map(|template| elements(&without, template)), [None; 8]);
+
+    let all = Delays { packets: 3, mean_us: 5, sum_us: 14, min_us: Some(2), max_us: Some(9) };
+    let longest = Delays { min_us: None, ..all };
+    let neither = Delays { max_us: None, ..longest };
+    let hop = |delays| Kind::HopDelay { node: 7, delays, max_us: 9 };
+    // What follows the key: packets, maybe the node, sum, mean, and what is known besides.
+    let cases: [(Kind, &[u64], &[u32]); 5] = [
+        (Kind::Delay(neither), &[3, 14], &[5]),
+        (Kind::Delay(longest), &[3, 14], &[5]),
+        (Kind::Delay(all), &[3, 14], &[5, 9, 2]),
+        (hop(longest), &[3, 7, 14], &[5, 9]),
+        (hop(all), &[3, 7, 14], &[5, 9, 2]),
+    ];
+    for (kind, long, short) in cases {
+        for n in [1, 3] {
+            let record = Record { start_ms: 1, end_ms: 2, flow: flow(n), kind };
+            let mut bytes = Vec::new();
+            record.put(&mut bytes);
+            assert_eq!(bytes.len(), record.template().record_bytes());
+            let key = if is_ipv6(n.into()) { 16 + 32 + 5 } else { 16 + 8 + 5 };
+            let long: Vec<u8> = long.iter().flat_map(|value| value.to_be_bytes()).collect();
+            let short: Vec<u8> = short.iter().flat_map(|value| value.to_be_bytes()).collect();
+            assert_eq!(bytes[key..], [long, short].concat(), "{kind:?}");
+        }
+    }
 }
 
 #[test]

@@ -125,7 +125,6 @@ fn collectors_read_every_flow_that_was_counted_exactly_as_reports_have_it() {
     let folder = std::env::temp_dir().join(format!("calumma-ipfix-{}", std::process::id()));
     let nfcapd = Nfcapd::start(&folder);
     let wiretap = UdpSocket::bind("127.0.0.1:0").unwrap();
-    wiretap.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
     let nodes = NODES.map(str::to_owned);
     let exporter = |port: u16, flows: bool| {
         let section = format!("collector = '127.0.0.1:{port}'\nflows = {flows}");
@@ -140,10 +139,7 @@ fn collectors_read_every_flow_that_was_counted_exactly_as_reports_have_it() {
         to_nfcapd.export_window(report, 1_700_000_001, now).unwrap();
         to_wiretap.export_window(report, 1_700_000_001, now).unwrap();
         silent.export_window(report, 1_700_000_001, now).unwrap();
-        let mut buffer = [0; 2048];
-        while let Ok(bytes) = wiretap.recv(&mut buffer) {
-            messages.push(buffer[..bytes].to_vec());
-        }
+        messages.extend(messages_at(&wiretap));
     }
     let wanted = wanted(&reports, &sent);
     let counts: Vec<Seen> = dumped(&nfcapd.stop(reports.len() - 1));
@@ -207,18 +203,8 @@ fn assert_sequence(messages: &[Vec<u8>], records: u64) {
 fn dumped(json: &[u8]) -> Vec<Seen> {
     let records: Vec<Value> = serde_json::from_slice(json).unwrap();
     let number = |record: &Value, name: &str| record[name].as_u64().unwrap();
-    let address = |record: &Value, names: [&str; 2]| {
-        let text = names.iter().find_map(|name| record[name].as_str()).unwrap();
-        text.parse().unwrap()
-    };
     let seen = |record: &Value| {
-        let flow = Flow {
-            src: address(record, ["src4_addr", "src6_addr"]),
-            dst: address(record, ["dst4_addr", "dst6_addr"]),
-            sport: number(record, "src_port") as u16,
-            dport: number(record, "dst_port") as u16,
-            proto: number(record, "proto") as u8,
-        };
+        let flow = dumped_flow(record);
         let first = record["first"].as_str().unwrap();
         let (packets, bytes) = (number(record, "in_packets"), number(record, "in_bytes"));
         (flow, milliseconds(first), packets, bytes, number(record, "observationPointID"))
@@ -226,9 +212,25 @@ fn dumped(json: &[u8]) -> Vec<Seen> {
     records.iter().map(seen).collect()
 }
 
+/// The flow of a record that nfdump has read.
+pub(crate) fn dumped_flow(record: &Value) -> Flow {
+    let number = |name: &str| record[name].as_u64().unwrap();
+    let address = |names: [&str; 2]| {
+        let text = names.iter().find_map(|name| record[name].as_str()).unwrap();
+        text.parse().unwrap()
+    };
+    Flow {
+        src: address(["src4_addr", "src6_addr"]),
+        dst: address(["dst4_addr", "dst6_addr"]),
+        sport: number("src_port") as u16,
+        dport: number("dst_port") as u16,
+        proto: number("proto") as u8,
+    }
+}
+
 /// A time in UTC as nfdump or Wireshark print it, as milliseconds since the Unix epoch. All are of
 /// one day.
-fn milliseconds(time: &str) -> u64 {
+pub(crate) fn milliseconds(time: &str) -> u64 {
     let days = ["2023-11-14T", "Nov 14, 2023 "];
     let time = days.iter().find_map(|day| time.strip_prefix(day)).unwrap();
     let parts = time.trim_end_matches(" UTC").split([':', '.']);
@@ -248,6 +250,19 @@ struct Dissected {
 
 /// Has Wireshark read messages as they would be in a capture.
 fn dissected(folder: &Path, messages: &[Vec<u8>]) -> Dissected {
+    let mut dissected = Dissected::default();
+    let add = |record: &Value| dissected.add(record);
+    dissect(folder, messages, "cflow.observation_point_id", add);
+    dissected
+}
+
+/// The same; `each` is shown the innermost objects that have a field.
+pub(crate) fn dissect(
+    folder: &Path,
+    messages: &[Vec<u8>],
+    field: &str,
+    mut each: impl FnMut(&Value),
+) {
     let output = Command::new("tshark")
         .arg("-r")
         .arg(capture(folder, messages))
@@ -256,25 +271,43 @@ fn dissected(folder: &Path, messages: &[Vec<u8>]) -> Dissected {
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let packets: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
-    let mut dissected = Dissected::default();
     for packet in &packets {
-        let mut records = Vec::new();
-        find_records(&packet["_source"]["layers"]["cflow"], &mut records);
-        records.into_iter().for_each(|record| dissected.add(record));
+        find_records(&packet["_source"]["layers"]["cflow"], field, &mut each);
     }
-    dissected
 }
 
-/// The innermost objects that have an observation point.
-fn find_records<'v>(value: &'v Value, records: &mut Vec<&'v Value>) {
+fn find_records(value: &Value, field: &str, each: &mut impl FnMut(&Value)) {
     match value {
-        Value::Object(fields) if fields.contains_key("cflow.observation_point_id") => {
-            records.push(value);
-        }
-        Value::Object(fields) => fields.values().for_each(|value| find_records(value, records)),
-        Value::Array(values) => values.iter().for_each(|value| find_records(value, records)),
+        Value::Object(fields) if fields.contains_key(field) => each(value),
+        Value::Object(of) => of.values().for_each(|value| find_records(value, field, each)),
+        Value::Array(all) => all.iter().for_each(|value| find_records(value, field, each)),
         _ => {}
     }
+}
+
+/// The flow of a record that Wireshark shows.
+pub(crate) fn dissected_flow(record: &Value) -> Flow {
+    let text = |name: &str| record[format!("cflow.{name}")].as_str();
+    let number = |name: &str| text(name).unwrap().parse::<u64>().unwrap();
+    let address = |end: &str| {
+        let name = [format!("{end}addr"), format!("{end}addrv6")];
+        name.iter().find_map(|name| text(name)).unwrap().parse().unwrap()
+    };
+    Flow {
+        src: address("src"),
+        dst: address("dst"),
+        sport: number("srcport") as u16,
+        dport: number("dstport") as u16,
+        proto: number("protocol") as u8,
+    }
+}
+
+/// What comes to a socket that nothing more is sent to.
+pub(crate) fn messages_at(wiretap: &UdpSocket) -> Vec<Vec<u8>> {
+    wiretap.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    let mut buffer = [0; 2048];
+    let receive = || wiretap.recv(&mut buffer).ok().map(|bytes| buffer[..bytes].to_vec());
+    std::iter::from_fn(receive).collect()
 }
 
 impl Dissected {
@@ -292,17 +325,7 @@ impl Dissected {
             self.selections.push((node, from, to, counts));
             return;
         }
-        let address = |end: &str| {
-            let name = [format!("{end}addr"), format!("{end}addrv6")];
-            name.iter().find_map(|name| text(name)).unwrap().parse().unwrap()
-        };
-        let flow = Flow {
-            src: address("src"),
-            dst: address("dst"),
-            sport: number("srcport").unwrap() as u16,
-            dport: number("dstport").unwrap() as u16,
-            proto: number("protocol").unwrap() as u8,
-        };
+        let flow = dissected_flow(record);
         let from = time(&record["cflow.timedelta_tree"]["cflow.abstimestart"]);
         let counts = ["packets", "octets"].map(|of| number(of).unwrap());
         let ttls = ["ttl_min", "ttl_max"].map(|of| number(of).map(|ttl| ttl as u8));

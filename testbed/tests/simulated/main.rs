@@ -6,6 +6,7 @@ mod clocks;
 mod disks;
 mod generator;
 mod ipfix;
+mod ipfix_delays;
 mod notices;
 mod p4_cfs;
 mod p4_edge;

@@ -10,6 +10,7 @@
 //! | `lifecycle` | how INT goes on and off in a network |
 //! | `windows` | how windows of sinks are read and checked, and the report on one |
 //! | `view` | a window as one sink saw it, and what that says of a flow |
+//! | `delays` | latencies of flows of which all packets say them |
 //! | `sampling` | what a share of packets says of all |
 //! | `local` | heavy hitters, cardinality, sizes and entropy over all packets of a sink |
 //! | `nodes` | switches: latencies, queues, heavy hitters |
@@ -23,6 +24,7 @@
 mod alert;
 mod analysis;
 mod changes;
+mod delays;
 mod lifecycle;
 mod links;
 mod local;
@@ -41,6 +43,7 @@ use calumma_analysis::Panel;
 
 pub use crate::alert::Watch;
 pub use crate::analysis::SketchInt;
+pub use crate::delays::Delays;
 pub use crate::memory::FlowInWindow;
 pub use crate::tables::TABLES;
 pub use crate::windows::{Delivered, Limits, Windows};

@@ -327,8 +327,24 @@ pub struct FlowReport {
     pub exact: bool,
     /// The paths that it came by, of which others may be missing where it is not exact.
     pub paths: Vec<PathReport>,
+    /// How long all switches on its way together had each of its packets; null where that is not
+    /// known of all of them.
+    #[serde(default)]
+    pub in_switches_us: Option<InSwitches>,
     /// What it met at each switch.
     pub hops: Vec<HopReport>,
+}
+
+/// How long all switches on their way together had the packets of a flow, in microseconds. What
+/// they were on links is not in it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct InSwitches {
+    /// The mean, exactly.
+    pub mean: f64,
+    /// The least, where it is known exactly.
+    pub min: Option<f64>,
+    /// The longest, where it is known exactly.
+    pub max: Option<f64>,
 }
 
 /// A flow's path.
@@ -363,12 +379,18 @@ pub struct HopReport {
     /// packets of the flow at its sink are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimate: Option<Estimated>,
+    /// Of how many the latency is known, exactly: what is exact of latencies is over these.
+    #[serde(default)]
+    pub latencies: Option<u64>,
     /// The mean latency of those that say it, exactly, in microseconds.
     pub mean_us: Option<f64>,
     /// It is no less than this.
     pub mean_min_us: Option<f64>,
     /// And no more.
     pub mean_max_us: Option<f64>,
+    /// The least, where it is known exactly.
+    #[serde(default)]
+    pub min_us: Option<f64>,
     /// The longest, exactly.
     pub max_us: Option<f64>,
     /// What half of the latencies don't exceed; null where that is not known exactly.

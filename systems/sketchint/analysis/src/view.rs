@@ -8,6 +8,7 @@ use calumma_sketch::sketchint::{Cell, FlowRow, NodeSums, Pair, Path, flow_word};
 use calumma_sketch::{FlowKey, HashFamily, Hashes, Key, KeyKind, WideKey};
 use calumma_sketchint::frames::Window;
 
+use crate::delays::{in_switches, least_ns};
 use crate::report::{Estimated, FlowReport, HopReport, Packets, PathReport};
 use crate::sampling::{Beside, Sample};
 
@@ -64,8 +65,11 @@ pub(crate) struct HopView {
     pub(crate) node: u32,
     pub(crate) packets: Packets,
     pub(crate) estimate: Option<Estimated>,
+    /// Packets whose latency is known, exactly.
+    pub(crate) latencies: Option<u64>,
     /// Bounds of the mean in nanoseconds.
     pub(crate) mean: Option<(f64, f64)>,
+    pub(crate) min_ns: Option<u32>,
     pub(crate) max_ns: Option<u32>,
     /// Bounds of what half of the latencies don't exceed, in nanoseconds.
     pub(crate) p50: Option<(f64, f64)>,
@@ -99,6 +103,7 @@ impl FlowView<'_> {
             int_packets,
             exact: self.is_exact,
             paths: with_int.filter_map(|row| Some(path(row.packets, sink.path(row)?))).collect(),
+            in_switches_us: in_switches(sink, self),
             hops: nodes.iter().map(|&node| sink.hop(self, node).report(names)).collect(),
         }
     }
@@ -287,7 +292,9 @@ impl SinkView {
                     false => Packets::between(packets, Some(packets + silent)),
                 },
                 estimate: self.estimate(flow, node),
+                latencies: Some(cell.known),
                 mean: mean.map(|mean| (mean, mean)),
+                min_ns: cell.min.filter(|_| cell.known > 0),
                 max_ns: (cell.known > 0).then_some(cell.max),
                 p50: cell.quantile(50, known.map_or(0, |of| of.min_ns)),
                 p99: cell.quantile(99, known.map_or(0, |of| of.min_ns)),
@@ -317,8 +324,7 @@ impl SinkView {
         });
         let packets = if at_own { flow.packets } else { Packets::between(packets, at_most) };
         let mean = mean.filter(|_| packets.at_most != Some(0));
-        let (estimate, max_ns, p50, p99) = (None, None, None, None);
-        HopView { node, packets, estimate, mean, max_ns, p50, p99, inflated }
+        HopView { packets, mean, inflated, ..HopView::unknown(node) }
     }
 
     fn inflated(&self, flow: &FlowView<'_>, node: u32) -> Option<u32> {
@@ -334,15 +340,26 @@ impl SinkView {
 }
 
 /// Cells added up.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Sum {
     sum: u128,
     known: u64,
+    /// The least, `None` where it is not known; of none the largest number.
+    min: Option<u32>,
     max: u32,
+}
+
+impl Default for Sum {
+    fn default() -> Self {
+        Self { sum: 0, known: 0, min: Some(u32::MAX), max: 0 }
+    }
 }
 
 impl Sum {
     fn add(&mut self, cell: &Cell) {
+        if cell.known > 0 {
+            self.min = self.min.zip(least_ns(cell)).map(|(one, other)| one.min(other));
+        }
         self.sum += u128::from(cell.sum_ns);
         self.known += u64::from(cell.known);
         self.max = self.max.max(cell.max_ns);
@@ -395,6 +412,22 @@ impl Sum {
 }
 
 impl HopView {
+    /// Nothing but where it is.
+    fn unknown(node: u32) -> Self {
+        Self {
+            node,
+            packets: Packets::between(0, None),
+            estimate: None,
+            latencies: None,
+            mean: None,
+            min_ns: None,
+            max_ns: None,
+            p50: None,
+            p99: None,
+            inflated: None,
+        }
+    }
+
     pub(crate) fn report(&self, names: &Names) -> HopReport {
         let us = |ns: f64| ns / 1000.0;
         let exactly = |of: Option<(f64, f64)>| of.filter(|of| of.0 == of.1).map(|of| us(of.0));
@@ -403,9 +436,11 @@ impl HopView {
             node: names.of(self.node),
             packets: self.packets,
             estimate: self.estimate,
+            latencies: self.latencies,
             mean_us: exactly(self.mean),
             mean_min_us: self.mean.map(|mean| us(mean.0)),
             mean_max_us: self.mean.map(|mean| us(mean.1)),
+            min_us: self.min_ns.map(|ns| us(ns.into())),
             max_us: self.max_ns.map(|ns| us(ns.into())),
             p50_us: exactly(self.p50),
             p50_min_us: self.p50.map(|of| us(of.0)),

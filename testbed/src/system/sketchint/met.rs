@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use calumma_analysis::Flow;
-use calumma_sketchint_analysis::report::{FlowReport, Found, HopReport, Latency, LinkReport};
+use calumma_sketchint_analysis::report::{
+    FlowReport, Found, HopReport, InSwitches, Latency, LinkReport,
+};
 
 use crate::simulate::{EpochTruth, Met};
 use crate::topology::Topology;
@@ -91,6 +93,11 @@ impl<'a> Known<'a> {
             if let Some(wrong) = hop_contradicts(hop, latencies, inflation_percent) {
                 return Some(format!("{}: {wrong}", hop.node));
             }
+        }
+        if let Some(reported) = &of.in_switches_us
+            && let Some(wrong) = ways_contradict(reported, met)
+        {
+            return Some(wrong);
         }
         let named: BTreeSet<usize> =
             of.hops.iter().filter_map(|hop| self.topology.position(&hop.node)).collect();
@@ -179,12 +186,39 @@ fn hop_contradicts(hop: &HopReport, latencies: &[u32], inflation_percent: u32) -
         let reported = (hop.mean_us, hop.mean_min_us, hop.mean_max_us);
         return Some(format!("a mean of {reported:?} us, but it was {mean}"));
     }
-    if hop.max_us.is_some_and(|reported| !same(reported, longest)) {
-        return Some(format!("{:?} us at most, but it was {longest}", hop.max_us));
+    let least = f64::from(*latencies.iter().min()?) / 1000.0;
+    for (reported, was) in [(hop.min_us, least), (hop.max_us, longest)] {
+        if reported.is_some_and(|reported| !same(reported, was)) {
+            return Some(format!("{reported:?} us at least or at most, but it was {was}"));
+        }
+    }
+    if hop.latencies.is_some_and(|reported| reported != came) {
+        return Some(format!("{:?} latencies, but there were {came}", hop.latencies));
     }
     let inflated = inflated(latencies, inflation_percent);
     let wrong = hop.inflated.is_some_and(|reported| reported != inflated);
     wrong.then(|| format!("{:?} inflated latencies, but there were {inflated}", hop.inflated))
+}
+
+/// How long all switches together had each packet of a flow is as it was; the least and the longest
+/// where all came by one way, so that the packets of each switch are known one by one.
+fn ways_contradict(reported: &InSwitches, met: &Met) -> Option<String> {
+    let sum_ns: u64 = met.latencies.values().flatten().map(|&ns| u64::from(ns)).sum();
+    let mean = sum_ns as f64 / met.packets as f64 / 1000.0;
+    if !same(reported.mean, mean) {
+        return Some(format!("{reported:?} us in switches, but a mean of {mean}"));
+    }
+    let of_each =
+        |at: usize| met.latencies.values().map(move |of| of.get(at).map(|&ns| u64::from(ns)));
+    let sums: Option<Vec<u64>> = (0..met.packets as usize).map(|at| of_each(at).sum()).collect();
+    let sums = sums.filter(|_| met.paths.len() == 1)?;
+    for (reported, was) in [(reported.min, sums.iter().min()), (reported.max, sums.iter().max())] {
+        let was = *was? as f64 / 1000.0;
+        if reported.is_some_and(|reported| !same(reported, was)) {
+            return Some(format!("{reported:?} us in switches, but it was {was}"));
+        }
+    }
+    None
 }
 
 /// Latencies above so many hundredths of the mean of those before, where there are enough.

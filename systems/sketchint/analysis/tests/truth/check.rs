@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use calumma_analysis::Flow;
+use calumma_sketchint_analysis::Delays;
 use calumma_sketchint_analysis::report::{Change, FlowReport, Found, Heavy, SinkReport};
 use proptest::prelude::*;
 
@@ -44,6 +45,13 @@ pub(crate) fn check(
             let node = node_of(&hop.node);
             let at = truth.at_node.get(&node).cloned().unwrap_or_default();
             prop_assert!(hop.packets.allows(at.packets), "{:?} {:?}", hop, at);
+            let number = at.latencies.len() as u64;
+            prop_assert!(hop.latencies.is_none_or(|reported| reported == number), "{:?}", hop);
+            check_delays(
+                hop.delays(),
+                &at.latencies.iter().map(|&ns| ns.into()).collect::<Vec<_>>(),
+            )?;
+            prop_assert!(hop.delays().is_none() || number == at.packets, "{:?} {:?}", hop, at);
             if !at.latencies.is_empty() {
                 let mean = mean(&at.latencies);
                 let (low, high) = (hop.mean_min_us, hop.mean_max_us);
@@ -62,6 +70,10 @@ pub(crate) fn check(
                 prop_assert!(hop.mean_us.is_none_or(|reported| near(reported, mean)));
                 let max = f64::from(*at.latencies.iter().max().unwrap()) / 1000.0;
                 prop_assert!(hop.max_us.is_none_or(|reported| near(reported, max)));
+                let min = f64::from(*at.latencies.iter().min().unwrap()) / 1000.0;
+                prop_assert!(hop.min_us.is_none_or(|reported| near(reported, min)));
+                let are_few = at.latencies.len() < 3 && hop.max_us.is_some();
+                prop_assert!(hop.min_us.is_some() || !are_few, "{:?}", hop);
                 let quantiles = [
                     (50, (hop.p50_us, hop.p50_min_us, hop.p50_max_us)),
                     (99, (hop.p99_us, hop.p99_min_us, hop.p99_max_us)),
@@ -82,8 +94,12 @@ pub(crate) fn check(
                 }
             }
         }
+        let sums: Option<Vec<u64>> = truth.in_switches.iter().copied().collect();
+        prop_assert_eq!(of.in_switches_us.is_some(), of.exact && sums.is_some(), "{:?}", of);
+        check_delays(of.delays(), &sums.unwrap_or_default())?;
         if of.exact {
             prop_assert_eq!(of.packets.packets, Some(truth.packets));
+            prop_assert!(of.hops.iter().all(|hop| hop.latencies.is_some()), "{:?}", of);
             prop_assert_eq!(of.paths.len(), truth.by_path.len());
             prop_assert_eq!(of.hops.len(), truth.named.len());
             let says_all = truth.by_path.keys().all(|path| !path.1);
@@ -202,6 +218,23 @@ pub(crate) fn check(
             of.at_least <= packets && of.packets.is_none_or(|reported| reported == packets)
         );
     }
+    Ok(())
+}
+
+/// What collectors are given of latencies, which are these in nanoseconds: of two all is known.
+fn check_delays(delays: Option<Delays>, latencies: &[u64]) -> Result<(), TestCaseError> {
+    let Some(of) = delays else { return Ok(()) };
+    let rounded = |ns: u64| (ns + 500) / 1000;
+    let sum: u64 = latencies.iter().sum();
+    prop_assert_eq!((of.packets, of.sum_us), (latencies.len() as u64, rounded(sum)));
+    let off = f64::from(of.mean_us) - sum as f64 / of.packets as f64 / 1000.0;
+    prop_assert!(off.abs() <= 0.5, "{:?}", of);
+    let ends = [latencies.iter().min(), latencies.iter().max()];
+    for (reported, ns) in [of.min_us, of.max_us].into_iter().zip(ends) {
+        let was = rounded(*ns.unwrap());
+        prop_assert!(reported.is_none_or(|us| u64::from(us) == was), "{:?} {}", of, was);
+    }
+    prop_assert!(of.packets > 1 || of.min_us.is_some() && of.max_us.is_some(), "{:?}", of);
     Ok(())
 }
 

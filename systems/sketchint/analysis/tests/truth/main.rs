@@ -111,6 +111,8 @@ struct Truth {
     at_node: BTreeMap<u32, AtNode>,
     /// Those that stacks name, and the sink.
     named: BTreeSet<u32>,
+    /// How long all switches together had each packet; `None` where its stack does not say it.
+    in_switches: Vec<Option<u64>>,
 }
 
 impl Truth {
@@ -149,6 +151,10 @@ fn truth(sink: &'static str, own: u32, packets: &[Packet], all: &mut Counted) {
         let came: BTreeSet<u32> = path.iter().copied().chain([own]).collect();
         came.iter().for_each(|node| of.at_node.entry(*node).or_default().packets += 1);
         let hops = said.iter().copied().zip(packet.latencies).chain([(own, packet.own)]);
+        let is_whole = stack.is_some_and(|stack| !stack.1);
+        let is_known = is_whole && hops.clone().all(|hop| hop.1 != u32::MAX);
+        let sum = hops.clone().map(|hop| u64::from(hop.1)).sum();
+        of.in_switches.push(is_known.then_some(sum));
         for (node, latency) in hops {
             let at = of.at_node.entry(node).or_default();
             at.said += 1;
