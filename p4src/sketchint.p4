@@ -32,7 +32,8 @@ header bridge_h {
     word_t pair1;
     word_t pair2;
     bit<1> timestamp;          // of the window that it belongs to
-    bit<7> padding;
+    bit<1> told6;              // whether it is of IPv6, and of a flow that the words are of
+    bit<6> padding;
 #endif
     bit<16> end;
 }
@@ -123,6 +124,8 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
     Sink() sink;
     Marking() marking;
     bit<1> timestamp_there;
+    bit<1> told6;
+    bit<16> short6;
     Counter<bit<64>, bit<1>>(2, CounterType_t.PACKETS) markers;
     bool clears;
     bool marks;
@@ -167,6 +170,11 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
 
     action mark6() {
         hdr.ipv6.traffic_class[7:5] = meta.mark;
+    }
+
+    // By how much the payload ends within the ports.
+    action compare6() {
+        short6 = 4 |-| hdr.ipv6.payload_length;
     }
 #endif
 
@@ -235,14 +243,25 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
 #endif
         collection.apply(hdr.collect, ig_intr_md.ingress_port, meta, request, ig_dprsr_md,
                          ig_tm_md);
-        flow_hash.apply(hdr.ipv4.src, hdr.ipv4.dst, meta.ports, hdr.ipv4.protocol,
 #ifdef ROLE_TRANSIT
+        flow_hash.apply(hdr.ipv4.src, hdr.ipv4.dst, meta.ports, hdr.ipv4.protocol,
                         meta.hashes.word0);
 #else
-                        meta.hashes);
+        flow_hash.apply(hdr, meta.ports, meta.hashes);
         timestamp_there = hdr.ipv4.mark[2:2];
         if (meta.from_host) {
             timestamp_there = meta.timestamp;
+        } else if (hdr.ipv6.isValid()) {
+            timestamp_there = hdr.ipv6.traffic_class[7:7];
+        }
+        short6 = 0;
+        if (hdr.ports.isValid()) {
+            compare6();
+        }
+        told6 = 0;
+        if (meta.readable6 && hdr.ipv6.version == 6 && ig_prsr_md.parser_err == PARSER_ERROR_OK
+            && short6 == 0) {
+            told6 = 1;
         }
 #endif
         if (!request.collects) {
@@ -260,7 +279,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
         hdr.bridge = { UNMEASURED, ig_intr_md.ingress_mac_tstamp, dscp, from_host, strips,
                        meta.hashes.counter8, meta.hashes.counter16, meta.hashes.counter32,
                        meta.hashes.pairs.first, meta.hashes.pairs.second, meta.hashes.pairs.third,
-                       timestamp_there, 0, 0 };
+                       timestamp_there, told6, 0, 0 };
 #endif
 #ifndef ROLE_TRANSIT
         if (marks && meta.measured && meta.from_host) {
@@ -313,6 +332,7 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
     TotalsRequest() totals_of;
     totals_t adds;
     sizes_t counted;
+    bool is_told;
     bool records;
     bool is_open;
     // 0 stacks that were taken out, 2 those of more hops than there are places, 1 packets dropped
@@ -480,14 +500,24 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
                 packets.count(0);
             }
 #else
+            is_told = false;
+            if (meta.kind == MEASURED) {
+                is_told = true;
+            } else if (hdr.bridge.told6 == 1 && missing == 0) {
+                is_told = true;
+            }
             // Of packets for hosts: 1 recorded, 2 of a window that is not open, 0 of no flow that
             // the switch can tell. Of packets that enter: 2 likewise.
             if (enters && !is_open) {
                 packets.count(2);
             } else if (enters) {
                 adds.access = RECORD;
-            } else if (to_host && meta.kind != MEASURED) {
+            } else if (to_host && !is_told) {
                 packets.count(0);
+                if (is_open && hdr.ipv6.isValid()) {
+                    adds.access = RECORD;
+                    adds.event = UNTOLD;
+                }
             } else if (to_host && !is_open) {
                 packets.count(2);
             } else if (to_host) {

@@ -21,6 +21,13 @@ const bit<8> PROTOCOL_TCP = 6;
 const bit<8> PROTOCOL_UDP = 17;
 const bit<8> PROTOCOL_SCTP = 132;
 
+// Extension headers of IPv6, behind which no parser looks.
+const bit<8> HOP_BY_HOP = 0;
+const bit<8> ROUTING = 43;
+const bit<8> FRAGMENT = 44;
+const bit<8> AUTHENTICATION = 51;
+const bit<8> DESTINATION = 60;
+
 header ethernet_h {
     mac_t dst;
     mac_t src;
@@ -192,6 +199,7 @@ struct metadata_t {
     telemetry_t telemetry;
     bit<1> strips;             // whether a stack is taken out
     bit<16> taken;             // by how much the transport checksum changes
+    bool readable6;            // IPv6 with ports, as far as the parser sees
 #endif
 }
 

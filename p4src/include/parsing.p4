@@ -12,6 +12,9 @@ parser HeaderParser(packet_in pkt, inout headers_t hdr, inout metadata_t meta) {
 
     state start {
         meta.readable = false;
+#ifdef TELEMETRY
+        meta.readable6 = false;
+#endif
         meta.ports = 0;
         meta.class = 0;
         pkt.extract(hdr.ethernet);
@@ -60,7 +63,17 @@ parser HeaderParser(packet_in pkt, inout headers_t hdr, inout metadata_t meta) {
             (0x10 &&& 0x10, PROTOCOL_UDP) : udp6;
             (0 &&& 0x10, PROTOCOL_TCP) : plain_tcp6;
             (0 &&& 0x10, PROTOCOL_UDP) : plain_udp6;
+#ifdef ROLE_TRANSIT
             default : accept;
+#else
+            (0 &&& 0, PROTOCOL_SCTP) : sctp6;
+            (0 &&& 0, HOP_BY_HOP) : accept;
+            (0 &&& 0, ROUTING) : accept;
+            (0 &&& 0, FRAGMENT) : accept;
+            (0 &&& 0, AUTHENTICATION) : accept;
+            (0 &&& 0, DESTINATION) : accept;
+            default : readable6;
+#endif
         }
 #else
         transition accept;

@@ -43,7 +43,7 @@ pub fn constants() -> String {
 /// generators of both CRCs, and 1024 entries of the tables, one for each byte of the first CRC, the
 /// lowest first.
 pub fn secrets(family: &HashFamily) -> Vec<TableEntry> {
-    filled(family, ["hash_x", "hash_y"], |lanes| {
+    filled(family, &[["hash_x", "hash_y"]], |lanes| {
         let [w0, w1, w2] = [0, 1, 2].map(|lane| low(lanes[lane]));
         vec![
             ("w0", w0),
@@ -56,8 +56,8 @@ pub fn secrets(family: &HashFamily) -> Vec<TableEntry> {
 }
 
 /// The same for programs that keep whole lanes, 0, 1 and 3; their hash units have names of their
-/// own.
-pub fn secrets_of_lanes(family: &HashFamily, units: [&str; 2]) -> Vec<TableEntry> {
+/// own, and there may be a pair for each family of addresses.
+pub fn secrets_of_lanes(family: &HashFamily, units: &[[&str; 2]]) -> Vec<TableEntry> {
     filled(family, units, |lanes| {
         let [l0, l1, l2, l3] = *lanes;
         vec![
@@ -77,15 +77,16 @@ fn low(lane: u32) -> u32 {
     lane & (u32::MAX >> (32 - WORD_BITS))
 }
 
-/// The generators of both CRCs, in hash units of these names, and an entry for each byte of the
+/// The generators of both CRCs, in pairs of hash units of these names, and an entry for each byte of the
 /// first one, with what `words` says of its lanes.
 fn filled(
     family: &HashFamily,
-    units: [&str; 2],
+    units: &[[&str; 2]],
     words: impl Fn(&[u32; 4]) -> Vec<(&'static str, u32)>,
 ) -> Vec<TableEntry> {
     let mut out = Vec::new();
-    for (unit, generator) in units.into_iter().zip(family.crcs().generators()) {
+    let generators = family.crcs().generators();
+    for (unit, generator) in units.iter().flat_map(|pair| pair.iter().zip(generators)) {
         out.push(TableEntry {
             table: format!("Ingress.flow_hash.{unit}.algorithm"),
             keys: Vec::new(),

@@ -2,13 +2,17 @@
 // counters in the tower of sizes and in those of pairs (docs/contract.md). The former are the words
 // by which a software sink finds the arrays of 8, 16 and 32 bits among its five, as far as 2^16,
 // 2^15 and 2^14 counters need them.
+//
+// Keys are wide ones, an IPv4 flow's addresses mapped. The hash units of each family have names of
+// their own, of which the control plane knows that it is so.
 
-control TowerHash(in bit<32> src, in bit<32> dst, in bit<32> ports, in bit<8> protocol,
-                  out hashes_t hashes) {
+control TowerHash(in headers_t hdr, in bit<32> ports, out hashes_t hashes) {
     CRCPolynomial<bit<32>>(CRC_X, true, false, false, 0xFFFFFFFF, 0xFFFFFFFF) polynomial_x;
     CRCPolynomial<bit<32>>(CRC_Y, true, false, false, 0xFFFFFFFF, 0xFFFFFFFF) polynomial_y;
-    Hash<bit<32>>(HashAlgorithm_t.CUSTOM, polynomial_x) hash_x;
-    Hash<bit<32>>(HashAlgorithm_t.CUSTOM, polynomial_y) hash_y;
+    Hash<bit<32>>(HashAlgorithm_t.CUSTOM, polynomial_x) mapped_x;
+    Hash<bit<32>>(HashAlgorithm_t.CUSTOM, polynomial_y) mapped_y;
+    Hash<bit<32>>(HashAlgorithm_t.CUSTOM, polynomial_x) wide_x;
+    Hash<bit<32>>(HashAlgorithm_t.CUSTOM, polynomial_y) wide_y;
     Hash<word_t>(HashAlgorithm_t.XOR16) xor0;
     Hash<word_t>(HashAlgorithm_t.XOR16) xor1;
     Hash<word_t>(HashAlgorithm_t.XOR16) xor2;
@@ -28,11 +32,23 @@ control TowerHash(in bit<32> src, in bit<32> dst, in bit<32> ports, in bit<8> pr
 
     // A table takes 32 bits from the hash units.
     action digest_x() {
-        x = hash_x.get({ src, dst, ports, protocol, 24w0 });
+        x = mapped_x.get({ 80w0, 16w0xFFFF, hdr.ipv4.src, 80w0, 16w0xFFFF, hdr.ipv4.dst, ports,
+                           hdr.ipv4.protocol, 24w0 });
     }
 
     action digest_y() {
-        y = hash_y.get({ src, dst, ports, protocol, 24w0 });
+        y = mapped_y.get({ 80w0, 16w0xFFFF, hdr.ipv4.src, 80w0, 16w0xFFFF, hdr.ipv4.dst, ports,
+                           hdr.ipv4.protocol, 24w0 });
+    }
+
+    action digest_wide_x() {
+        x = wide_x.get({ hdr.ipv6.src_network, hdr.ipv6.src_interface, hdr.ipv6.dst_network,
+                         hdr.ipv6.dst_interface, ports, hdr.ipv6.next_header, 24w0 });
+    }
+
+    action digest_wide_y() {
+        y = wide_y.get({ hdr.ipv6.src_network, hdr.ipv6.src_interface, hdr.ipv6.dst_network,
+                         hdr.ipv6.dst_interface, ports, hdr.ipv6.next_header, 24w0 });
     }
 
     // Lane 3 is rotated by 16, so that its low half takes the high half of y, and by 8 more for
@@ -65,8 +81,13 @@ control TowerHash(in bit<32> src, in bit<32> dst, in bit<32> ports, in bit<8> pr
     }
 
     apply {
-        digest_x();
-        digest_y();
+        if (hdr.ipv6.isValid()) {
+            digest_wide_x();
+            digest_wide_y();
+        } else {
+            digest_x();
+            digest_y();
+        }
         byte0.apply(x[7:0], t0);
         byte1.apply(x[15:8], t1);
         byte2.apply(x[23:16], t2);

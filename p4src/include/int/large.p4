@@ -281,8 +281,11 @@ control Large(in headers_t hdr, in bit<32> ports, in sizes_t sizes, in pair_word
             of_flow();
             threshold.apply();
         }
+        // No entry has room for addresses of IPv6.
         if (over8 != 0 && over16 != 0 && over32 != 0) {
-            waits = 1;
+            if (hdr.ipv4.isValid()) {
+                waits = 1;
+            }
             request.table0 = RECORD;
             request.table1 = RECORD;
         }

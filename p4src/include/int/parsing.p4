@@ -17,23 +17,45 @@
 
     state tcp6 {
         pkt.extract(hdr.ports);
+        meta.ports = hdr.ports.both;
+        meta.readable6 = true;
         transition tcp;
     }
 
     state udp6 {
         pkt.extract(hdr.ports);
+        meta.ports = hdr.ports.both;
+        meta.readable6 = true;
         transition udp;
     }
 
     state plain_tcp6 {
         pkt.extract(hdr.ports);
+        meta.ports = hdr.ports.both;
+        meta.readable6 = true;
         transition plain_tcp;
     }
 
     state plain_udp6 {
         pkt.extract(hdr.ports);
+        meta.ports = hdr.ports.both;
+        meta.readable6 = true;
         transition plain_udp;
     }
+
+#ifndef ROLE_TRANSIT
+    state sctp6 {
+        pkt.extract(hdr.ports);
+        meta.ports = hdr.ports.both;
+        meta.readable6 = true;
+        transition accept;
+    }
+
+    state readable6 {
+        meta.readable6 = true;
+        transition accept;
+    }
+#endif
 
     state plain_tcp {
         pkt.extract(hdr.tcp);

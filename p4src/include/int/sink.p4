@@ -23,6 +23,7 @@ control Sink(in headers_t hdr, in bool from_host, in PortId_t port, in bit<16> p
     bool ours;
     bool cut;
     bool fragment;
+    bool hidden;
 
     action sink() {
         to_host = true;
@@ -51,6 +52,19 @@ control Sink(in headers_t hdr, in bool from_host, in PortId_t port, in bit<16> p
         actions = { known; NoAction; }
         const default_action = NoAction;
         size = 4;
+    }
+
+    action hide() {
+        hidden = true;
+    }
+
+    // What may have a stack behind it that the parser does not reach: extension headers of IPv6,
+    // in a network that puts stacks behind them.
+    table unread {
+        key = { hdr.ipv6.next_header : exact; }
+        actions = { hide; NoAction; }
+        const default_action = NoAction;
+        size = 8;
     }
 
     action of4() {
@@ -91,14 +105,15 @@ control Sink(in headers_t hdr, in bool from_host, in PortId_t port, in bit<16> p
     }
 
     // Counts what became of packets with the marker whose stacks are not taken out: 2 dropped since
-    // the stack asks for it, 3 lengths that disagree and 4 a fragment, both dropped, 5 no stack of
-    // this network's.
+    // the stack asks for it, 3 lengths that disagree or a stack that can't be reached and 4 a
+    // fragment, all dropped, 5 no stack of this network's.
     apply {
         strips = 0;
         to_host = false;
         marked = false;
         ours = false;
         fragment = false;
+        hidden = false;
         datagram = 0;
         ports.apply();
         if (hdr.ipv4.isValid()) {
@@ -108,6 +123,7 @@ control Sink(in headers_t hdr, in bool from_host, in PortId_t port, in bit<16> p
         } else if (hdr.ipv6.isValid()) {
             of6();
             marked = hdr.ipv6.traffic_class[4:4] == 1;
+            unread.apply();
         }
         if (hdr.telemetry.isValid() && parser_err == PARSER_ERROR_OK) {
             domains.apply();
@@ -123,7 +139,10 @@ control Sink(in headers_t hdr, in bool from_host, in PortId_t port, in bit<16> p
         }
         compare();
         if (to_host && !from_host && marked) {
-            if (!ours) {
+            if (hidden) {
+                drop();
+                packets.count(3);
+            } else if (!ours) {
                 packets.count(5);
             } else if (fragment) {
                 drop();

@@ -12,6 +12,10 @@ const event_t IDLE = 7;
 // For a host, and recorded: without a stack, from another host of this switch, or with a stack.
 const event_t PLAIN = 8;
 const event_t LOCAL = 9;
+
+// Of IPv6 and for a host, and of no flow that the switch can tell: not recorded.
+const event_t UNTOLD = 10;
+
 const event_t WITH_STACK = 16;
 
 // More with a stack of more hops than there are places; 2 more where a switch had no hops left,

@@ -274,7 +274,9 @@ impl Scenario {
         ensure!((0.0..=1.0).contains(&self.spread), "spread = {}: a share", self.spread);
         let mut topology = self.topology()?;
         self.setup()?;
-        if topology.kinds().contains(&EdgeKind::Tofino) {
+        let mut ever = self.systems_ever();
+        let measures = ever.any(|name| name == calumma_chamelemon_analysis::NAME);
+        if measures && topology.kinds().contains(&EdgeKind::Tofino) {
             program::check(&self.layout).context("an edge is a Tofino")?;
         }
         let mut traffic = self.traffic.clone();

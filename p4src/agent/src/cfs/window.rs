@@ -309,7 +309,7 @@ impl Setup for Windows {
     }
 
     fn fixed(&self) -> Vec<TableEntry> {
-        let mut out = hashes::secrets_of_lanes(&self.family, ["wide_x", "wide_y"]);
+        let mut out = hashes::secrets_of_lanes(&self.family, &[["wide_x", "wide_y"]]);
         out.extend(self.hops());
         out
     }

@@ -5,9 +5,9 @@ use calumma_sketch::{HashFamily, HashKey};
 use calumma_sketchint::frames::{Layout, OFFER, Plan, Setup as Words, Step};
 use calumma_wire::{Side, SideKind};
 
-use super::Transit;
 use super::sizes::Sizes;
 use super::window::{Events, Sink};
+use super::{HASH_UNITS, Transit};
 use crate::collection::Source;
 use crate::system::{Closed, EpochEntries, Needs, Setup, Total};
 use crate::tables::{Match, TableEntry};
@@ -21,6 +21,12 @@ const INSERTION: &str = "Egress.push.source.insertion";
 
 /// Whether anything is, whatever that says.
 const SOURCING: &str = "Egress.push.source.sourcing";
+
+/// Headers of IPv6 behind which other switches put stacks, and this program finds none.
+const UNREAD: &str = "Ingress.sink.unread";
+
+/// Extension headers (docs/contract.md).
+const EXTENSIONS: [u32; 5] = [0, 43, 44, 51, 60];
 
 /// What a source did with packets, and what became of those for hosts with the marker, by cells.
 const ENTERED: &str = "Egress.push.source.packets";
@@ -45,20 +51,13 @@ pub(super) struct Edge {
     family: HashFamily,
     /// Seconds without a controller after which nothing is put into packets any more.
     orphan_seconds: u16,
-    /// Whether packets of IPv6 are marked as well.
-    ipv6: bool,
     sources: Vec<Source>,
 }
 
 impl Edge {
     /// # Errors
     /// What of the controller's words the program is not made for, and the remedy.
-    pub(super) fn new(
-        transit: Transit,
-        words: Words,
-        key: &HashKey,
-        ipv6: bool,
-    ) -> Result<Self, String> {
+    pub(super) fn new(transit: Transit, words: Words, key: &HashKey) -> Result<Self, String> {
         let Words { share, watch, layout, orphan_seconds, .. } = words;
         if share != u32::MAX {
             return Err(NO_SHARE.to_owned());
@@ -69,7 +68,7 @@ impl Edge {
         let sizes = Sizes::of(&layout.shape)?;
         let mut edge = Self::of_sizes(transit, sizes, key);
         edge.sink.layout = layout;
-        Ok(Self { orphan_seconds, ipv6, ..edge })
+        Ok(Self { orphan_seconds, ..edge })
     }
 
     /// One of these sizes, and else as by default.
@@ -78,7 +77,7 @@ impl Edge {
         let sink = Sink { layout, sizes, own, hash_key: key.id() };
         let (family, sources) = (HashFamily::new(key), sizes.sources());
         let orphan_seconds = Words::default().orphan_seconds;
-        Self { transit, sink, family, orphan_seconds, ipv6: true, sources }
+        Self { transit, sink, family, orphan_seconds, sources }
     }
 
     /// The entries by which packets of an epoch are recorded, and in which those of hosts get
@@ -171,18 +170,14 @@ impl Setup for Edge {
     }
 
     fn fixed(&self) -> Vec<TableEntry> {
-        let [marks, takes] = match self.ipv6 {
-            true => ["mark_both", "take_back_both"],
-            false => ["mark", "take_back"],
-        };
         let above = self.sink.layout.key_packets(1);
-        let mut out = hashes::secrets_of_lanes(&self.family, ["hash_x", "hash_y"]);
+        let mut out = hashes::secrets_of_lanes(&self.family, &HASH_UNITS);
         out.extend(self.transit.fixed());
         out.extend([
             forwarding::stacks_of(self.transit.insertion.domain.get().into(), 0xFFFF),
             on_miss("Ingress.clearing", "clear", Vec::new()),
-            on_miss("Ingress.sources", marks, Vec::new()),
-            on_miss("Egress.sinks", takes, Vec::new()),
+            on_miss("Ingress.sources", "mark_both", Vec::new()),
+            on_miss("Egress.sinks", "take_back_both", Vec::new()),
             on_miss("Egress.own", "number_as", vec![("number", self.sink.own)]),
             on_miss(
                 "Egress.large.threshold",
@@ -191,6 +186,12 @@ impl Setup for Edge {
             ),
             on_miss(SOURCING, "allow", Vec::new()),
         ]);
+        out.extend(EXTENSIONS.map(|number| TableEntry {
+            table: UNREAD.to_owned(),
+            keys: vec![("hdr.ipv6.next_header", Match::Exact(number))],
+            action: "hide",
+            args: Vec::new(),
+        }));
         out
     }
 

@@ -21,7 +21,6 @@ use calumma_wire::{Role, Side, SideKind, SystemSetup};
 
 use self::edge::Edge;
 use self::sizes::{SIZES, Sizes};
-use crate::chamelemon::measures_ipv6;
 use crate::collection::Source;
 use crate::forwarding::INT_VERSION;
 use crate::system::{Build, Closed, Constants, EpochEntries, Needs, Setup, System, Total};
@@ -29,6 +28,10 @@ use crate::tables::{Match, TableEntry};
 
 /// The program.
 const PROGRAM: &str = "sketchint.p4";
+
+/// The hash units of an edge's program, of IPv4 and of IPv6: it knows flows by wide keys, as
+/// switches do where no other system runs.
+pub const HASH_UNITS: [[&str; 2]; 2] = [["mapped_x", "mapped_y"], ["wide_x", "wide_y"]];
 
 /// The table of the domain whose stacks are pushed onto.
 const DOMAIN: &str = "Egress.push.domain";
@@ -93,7 +96,7 @@ impl System for SketchInt {
             return Ok(Arc::new(transit));
         }
         let key = hash_key(&session.hash_key);
-        Ok(Arc::new(Edge::new(transit, words, &key, measures_ipv6(session))?))
+        Ok(Arc::new(Edge::new(transit, words, &key)?))
     }
 
     fn build(&self, role: Role, controller: &toml::Table) -> Result<Build, String> {

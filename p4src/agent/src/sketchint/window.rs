@@ -27,6 +27,7 @@ mod entered {
 mod left {
     pub(super) const PLAIN: usize = 8;
     pub(super) const LOCAL: usize = 9;
+    pub(super) const UNTOLD: usize = 10;
     pub(super) const WITH_STACK: usize = 16;
     pub(super) const BEYOND: usize = 4;
     pub(super) const HOPS_EXCEEDED: usize = 2;
@@ -135,12 +136,13 @@ impl Sink {
         let itself = Some(itself).filter(|of| of.packets > 0);
         let flag = |bit: usize| events.stacks(|event| event & bit != 0);
         Ok(Window {
-            keys: KeyKind::Ipv4,
+            keys: KeyKind::Dual,
             hash_key: self.hash_key,
             own: Some(self.own),
             memory: self.sizes.memory(),
             totals,
             unmarked: 0,
+            untold: events.of(left::UNTOLD),
             mtu_exceeded: flag(left::MTU_EXCEEDED),
             hops_exceeded: flag(left::HOPS_EXCEEDED),
             paths,

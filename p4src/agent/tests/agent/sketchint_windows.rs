@@ -13,7 +13,7 @@ use calumma_plane::int::{
 use calumma_plane::packet::{Frame, Packet as _};
 use calumma_plane::parse::{Parsed, parse};
 use calumma_sketch::sketchint::{NodeSums, Pairs, Shape};
-use calumma_sketch::{FlowKey, HashFamily, HashKey, Key as _, WideKey};
+use calumma_sketch::{HashFamily, HashKey, WideKey};
 use calumma_sketchint::frames::{
     Entered, Layout, OFFER, Plan, Setup as Words, Step, WatchList, WatchRule, Window,
 };
@@ -28,6 +28,9 @@ use crate::common::{FABRIC, HOST, Numbers, checksum, packet};
 use crate::rig::built;
 use crate::sketchint::{DOMAIN, IP, sent};
 
+const UDP: u8 = 17;
+/// An extension header of IPv6.
+const DESTINATION: u8 = 60;
 /// A second host, whose packets for the first one cross no other switch.
 const LOCAL: u16 = 3;
 /// Too short for some packets, and for others with a hop.
@@ -52,8 +55,10 @@ fn setup(words: &Words) -> Result<Arc<dyn Setup>, String> {
 /// What a software switch does with the packets of a window.
 struct Software {
     family: HashFamily,
-    sink: SinkWindow<FlowKey, ()>,
+    sink: SinkWindow<WideKey, ()>,
     entered: Entered,
+    /// Packets that a Tofino can't tell the flow of.
+    untold: u64,
 }
 
 impl Software {
@@ -68,7 +73,7 @@ impl Software {
             has_times: false,
         };
         let sink = SinkWindow::new(Arc::new(setup), (), 1).unwrap();
-        Self { family, sink, entered: Entered::default() }
+        Self { family, sink, entered: Entered::default(), untold: 0 }
     }
 
     /// A packet from a host, which gets a stack at this step.
@@ -90,7 +95,15 @@ impl Software {
 
     /// A packet for a host, that was in the switch for so long.
     fn leave(&mut self, port: u16, bytes: &[u8], own_ns: u32) {
-        let Parsed::Flow { key, ip_offset } = parse(bytes, bytes.len()) else { return };
+        let (key, ip_offset) = match parse(bytes, bytes.len()) {
+            Parsed::Flow { key, ip_offset } => (key.into(), ip_offset),
+            Parsed::Flow6 { ip_offset, .. } if bytes[ip_offset + 6] != UDP => {
+                self.untold += 1;
+                return;
+            }
+            Parsed::Flow6 { key, ip_offset } => (WideKey::from_bytes(key), ip_offset),
+            _ => return,
+        };
         let packet = Frame::with_headroom(0, bytes);
         let (mut stack, mut exceeded) = (Stack::EMPTY, (false, false));
         let mut has_stack = port == LOCAL;
@@ -115,6 +128,7 @@ fn insertion() -> Insertion {
 /// some links is too short for a hop.
 fn from_network(bytes: &[u8], (hops, bit): (u64, u8), numbers: &mut Numbers) -> Vec<u8> {
     let mut packet = Frame::with_headroom(128, bytes);
+    let is_ipv6 = bytes[IP] >> 4 == 6;
     for at in 0..hops {
         let node = 10 + at as u32 + numbers.below(2) as u32;
         let latency_ns = match numbers.below(9) {
@@ -127,16 +141,33 @@ fn from_network(bytes: &[u8], (hops, bit): (u64, u8), numbers: &mut Numbers) -> 
             Seen::Stack(found) => _ = push::transit(&mut packet, &found, &hop, mtu),
             _ => {
                 let insertion = Insertion { hops: 4, ..insertion() };
-                let dscp = bytes[IP + 1] >> 2;
+                let dscp = if is_ipv6 { 1 } else { bytes[IP + 1] >> 2 };
                 _ = push::source(&mut packet, IP, (&insertion, &hop), dscp, mtu);
             }
         }
     }
     let mut bytes = packet.bytes().to_vec();
+    if is_ipv6 {
+        bytes[IP] = bytes[IP] & 0xF1 | bit << 3;
+        return bytes;
+    }
     bytes[IP + 1] = bytes[IP + 1] & 0x1F | bit << 7;
     bytes[IP + 10..IP + 12].fill(0);
     let sum = checksum(&bytes[IP..IP + 20]);
     bytes[IP + 10..IP + 12].copy_from_slice(&sum.to_be_bytes());
+    bytes
+}
+
+/// A packet over UDP and IPv6, directly or behind an extension header.
+fn sent6(numbers: &mut Numbers, has_extension: bool) -> Vec<u8> {
+    let mut bytes = vec![2; 12];
+    let (front, next) = if has_extension { (8, DESTINATION) } else { (0, UDP) };
+    bytes.extend_from_slice(&[0x86, 0xDD, 0x60, 0x40, 0, 0, 0, front + 20, next, 64]);
+    bytes.extend_from_slice(&[0xFD; 31]);
+    bytes.push(numbers.below(200) as u8);
+    bytes.extend([UDP, 0, 0, 0, 0, 0, 0, 0].into_iter().take(front.into()));
+    bytes.extend_from_slice(&[7, 7, 0, 53, 0, 20, 1, 2]);
+    bytes.resize(bytes.len() + 12, 0x55);
     bytes
 }
 
@@ -176,7 +207,8 @@ fn draw(edge: &mut Transit, software: &mut Software, (epoch, step): (u64, Step),
     let value = [("value", u128::from(bit))];
     edge.switch.set_default_action("Ingress.timestamp", "set_timestamp", &value).unwrap();
     // Some flows are larger than others.
-    let flows: Vec<Vec<u8>> = std::iter::repeat_with(|| sent(of)).take(60).collect();
+    let flow = |at| if at % 4 == 1 { sent6(of, false) } else { sent(of) };
+    let flows: Vec<Vec<u8>> = (0..60).map(flow).collect();
     for _ in 0..600 {
         let own_ns = of.below(70_000) as u32;
         let mut bytes = sent(of);
@@ -198,6 +230,14 @@ fn draw(edge: &mut Transit, software: &mut Software, (epoch, step): (u64, Step),
         let went = pass(edge, port, &came, own_ns).unwrap();
         assert_eq!(went[IP + 2..IP + 10], bytes[IP + 2..IP + 10], "{came:02x?}");
         software.leave(port, &came, own_ns);
+        if of.below(20) == 0 {
+            let came = from_network(&sent6(of, true), (0, bit), of);
+            assert_eq!(pass(edge, FABRIC, &came, own_ns).unwrap().len(), came.len());
+            software.leave(FABRIC, &came, own_ns);
+            // A stack would be there that the program does not find.
+            let marked = from_network(&sent6(of, true), (1, bit), of);
+            assert_eq!(pass(edge, FABRIC, &marked, own_ns), None);
+        }
     }
 }
 
@@ -235,6 +275,8 @@ fn windows_are_those_of_a_software_switch() {
         assert!(window.mtu_exceeded > 50 && window.hops_exceeded > 50);
         assert_eq!(window.hash_key, wanted.hash_key);
         assert_eq!(window.own, Some(OWN.into()));
+        assert_eq!(window.untold, software.untold);
+        assert!(window.untold > 50);
         for level in 0..Pairs::LEVELS {
             assert_eq!(window.pairs.buckets(level), wanted.pairs.buckets(level));
         }
@@ -258,13 +300,13 @@ fn windows_are_those_of_a_software_switch() {
         let itself = NodeSums { packets: itself, ..NodeSums::none(OWN.into()) };
         assert_eq!(window.nodes, [itself]);
         let is_kept = |key: &WideKey| window.large.binary_search(key).is_ok();
-        assert!(wanted.large.len() > 10 && totals.keys_full == 0);
-        assert!(wanted.large.iter().all(is_kept));
+        // Those of IPv6 have no room.
+        let (of_ipv4, of_ipv6): (Vec<WideKey>, Vec<WideKey>) =
+            wanted.large.iter().partition(|key| key.src().to_ipv4_mapped().is_some());
+        assert!(of_ipv4.len() > 3 && !of_ipv6.is_empty() && totals.keys_full > 0);
+        assert!(of_ipv4.iter().all(is_kept) && !of_ipv6.iter().any(is_kept));
         for key in &window.large {
-            let (src, dst) = (key.src().to_ipv4_mapped(), key.dst().to_ipv4_mapped());
-            let ((sport, dport), protocol) = (key.ports(), key.protocol());
-            let key = FlowKey::v4(src.unwrap(), dst.unwrap(), sport, dport, protocol);
-            assert!(window.sizes.query(&software.family.hash(&key)) > 20);
+            assert!(window.sizes.query(&software.family.hash(key)) > 20);
         }
         // The other group is as it was.
         let other = edge.side_of(SideKind::Egress, first ^ 4).unwrap();

@@ -93,6 +93,10 @@ pub struct Coverage {
     pub hops_exceeded: u64,
     /// Packets without a mark that says their window: in no other number.
     pub unmarked: u64,
+    /// Packets of IPv6 for hosts of which a sink can't tell the flow: in no other number than upper
+    /// bounds.
+    #[serde(default)]
+    pub untold: u64,
 }
 
 /// Packets over all sinks, and those of all sources.

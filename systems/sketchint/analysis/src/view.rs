@@ -1,6 +1,7 @@
 //! A window as one sink saw it, and what that says of a flow.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use calumma_analysis::Flow;
@@ -120,19 +121,33 @@ impl SinkView {
     pub(crate) fn silent_of(&self, flow: &FlowView<'_>) -> u64 {
         let rows = flow.rows.iter().filter(|row| self.is_silent(row));
         let in_rows: u64 = rows.map(|row| row.packets).sum();
+        in_rows + self.silent_beside_rows(flow)
+    }
+
+    /// Those of them that are in no row.
+    fn silent_beside_rows(&self, flow: &FlowView<'_>) -> u64 {
+        let silent = self.silent.saturating_add(self.untold_of(&flow.key));
         let beside = flow.packets.at_most.map(|most| most.saturating_sub(flow.in_rows()));
-        in_rows + beside.map_or(self.silent, |most| most.min(self.silent))
+        beside.map_or(silent, |most| most.min(silent))
+    }
+
+    /// Packets that may be of a flow, for all that the sink can tell of them: they are of IPv6.
+    fn untold_of(&self, key: &WideKey) -> u64 {
+        let is_ipv4 = matches!(key.addresses().0, IpAddr::V4(_));
+        if is_ipv4 { 0 } else { self.window.untold }
     }
 
     /// Whether every flow has rows, and all its packets in them.
     pub(crate) fn has_all(&self) -> bool {
         let totals = &self.window.totals;
-        self.is_sound && self.has_rows && totals.rows_refused == 0 && totals.rows_evicted == 0
+        let has_rows = self.has_rows && self.window.untold == 0;
+        self.is_sound && has_rows && totals.rows_refused == 0 && totals.rows_evicted == 0
     }
 
     /// Whether all flows of more packets than either threshold are known by name.
     pub(crate) fn knows_large(&self) -> bool {
-        self.has_all() || self.is_sound && self.window.totals.keys_full == 0
+        let has_keys = self.window.totals.keys_full == 0 && self.window.untold == 0;
+        self.has_all() || self.is_sound && has_keys
     }
 
     /// Whether its paths have all their packets: no lcore lacked room for one that another had.
@@ -198,7 +213,8 @@ impl SinkView {
             Packets::exactly(0)
         } else {
             let most = self.hashes(&key).map(|hashes| self.window.sizes.query(&hashes));
-            let most = most.filter(|&most| most != u32::MAX && self.is_sound).map(u64::from);
+            let most = most.filter(|&most| most != u32::MAX && self.is_sound);
+            let most = most.map(|most| u64::from(most).saturating_add(self.untold_of(&key)));
             Packets::between(in_rows.max(is_large.into()), most)
         };
         FlowView { key, rows, is_exact, packets }
@@ -313,8 +329,7 @@ impl SinkView {
             Some(all) => Some(at_most.map_or(all, |most| most.min(all))),
             None => at_most,
         };
-        let beside = flow.packets.at_most.map(|most| most.saturating_sub(flow.in_rows()));
-        let beside = beside.map_or(self.silent, |most| most.min(self.silent));
+        let beside = self.silent_beside_rows(flow);
         let at_most = at_most.map(|most| most + silent + beside);
         let latency = latency.map(|units| f64::from(units) * f64::from(self.unit_ns));
         let range = known.filter(|of| of.min_ns <= of.max_ns);

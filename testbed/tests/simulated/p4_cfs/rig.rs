@@ -50,7 +50,7 @@ impl Rig {
         }
         let mut switch = Switch::new(&Program::load(path, &defines).unwrap());
         let family = HashFamily::new(&HashKey::from_bytes([7; 32]));
-        for entry in hashes::secrets_of_lanes(&family, units) {
+        for entry in hashes::secrets_of_lanes(&family, &[units]) {
             add(&mut switch, &entry);
         }
         for (port, peer) in [(HOST, FABRIC), (FABRIC, HOST)] {

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use calumma_edge::parse::{Parsed, parse};
 use calumma_sketch::sketchint::{flow_word, pair_words};
-use calumma_sketch::{FlowKey, HashFamily, Hashes};
+use calumma_sketch::{FlowKey, HashFamily, Hashes, Key as _, WideKey};
 use calumma_tna::Switch;
 
 use super::{FABRIC, Rig, collected, of_one_flow};
@@ -22,8 +22,8 @@ pub(super) struct Large {
     pub(super) sizes: [Vec<u32>; 3],
     acu: bool,
     registers: [Vec<[u32; 2]>; REGISTERS.len()],
-    packets: HashMap<FlowKey, u32>,
-    refused: HashSet<FlowKey>,
+    packets: HashMap<WideKey, u32>,
+    refused: HashSet<WideKey>,
 }
 
 /// The words of a key: addresses, ports, protocol.
@@ -31,6 +31,12 @@ fn words(key: &FlowKey) -> [u32; 4] {
     let bytes = key.as_bytes();
     let word = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
     [word(0), word(4), word(8), bytes[12].into()]
+}
+
+/// The key of a flow of IPv4.
+fn narrow(key: &WideKey) -> Option<FlowKey> {
+    let ((src, dst), (sport, dport)) = (key.addresses(), key.ports());
+    FlowKey::new(src, dst, sport, dport, key.protocol())
 }
 
 /// What says whose an entry is.
@@ -51,7 +57,7 @@ impl Large {
     }
 
     /// Counts a packet; of one of a large flow, gives whether its key is there now.
-    pub(super) fn record(&mut self, hashes: &Hashes, key: &FlowKey) -> Option<bool> {
+    pub(super) fn record(&mut self, hashes: &Hashes, key: &WideKey) -> Option<bool> {
         *self.packets.entry(*key).or_default() += 1;
         let (mut is_large, mut smallest) = (true, u32::MAX);
         for (level, counters) in (2..).zip(&mut self.sizes) {
@@ -69,7 +75,11 @@ impl Large {
         if !is_large {
             return None;
         }
-        let [src, dst, ports, protocol] = words(key);
+        let Some(of_ipv4) = narrow(key) else {
+            self.refused.insert(*key);
+            return Some(false);
+        };
+        let [src, dst, ports, protocol] = words(&of_ipv4);
         let tag = tag(hashes, protocol);
         let [first, second, _] = pair_words(flow_word(hashes), 0);
         for (table, word) in [first, second].into_iter().enumerate() {
@@ -115,9 +125,9 @@ impl Large {
         let [owners0, rest0, owners1, rest1] = &self.registers;
         let entries = owners0.iter().zip(rest0).chain(owners1.iter().zip(rest1));
         let entries = entries.filter(|(owner, _)| owner[0] != 0);
-        let kept: HashSet<FlowKey> = entries
+        let kept: HashSet<WideKey> = entries
             .map(|(owner, rest)| {
-                FlowKey::from_words(owner[1], rest[0], rest[1], (owner[0] & 0xFF) as u8)
+                FlowKey::from_words(owner[1], rest[0], rest[1], (owner[0] & 0xFF) as u8).into()
             })
             .collect();
         assert!(kept.iter().all(|key| self.packets.contains_key(key)));
@@ -146,7 +156,7 @@ fn no_entry_is_made_of_two_flows() {
     let mut rig = Rig::new(false);
     rig.open(0, Some(1));
     let Parsed::Flow { key, .. } = parse(&of_one_flow(), usize::MAX) else { panic!("a flow") };
-    let hashes = rig.family.hash(&key);
+    let hashes = rig.family.hash(&WideKey::from(key));
     let [src, dst, ports, protocol] = words(&key);
     let [first, second, _] = pair_words(flow_word(&hashes), 0);
     let [first, second] = [first, second].map(|word| ENTRIES + word as usize % ENTRIES);

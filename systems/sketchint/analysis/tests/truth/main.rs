@@ -175,6 +175,8 @@ struct Network {
     entered: Option<Entered>,
     /// Whether e2 is a Tofino.
     tofino: bool,
+    /// Packets of IPv6 that it can't tell the flow of.
+    untold: u64,
 }
 
 impl Network {
@@ -189,7 +191,18 @@ impl Network {
         let windows = Windows::new(layout, limits, HashKeys::new(key), names.collect());
         let (family, hash_key) = (HashFamily::new(&key), key.id());
         let (entered, tofino) = (None, false);
-        Self { windows, layout, family, hash_key, lcores, window: 1000, late: 0, entered, tofino }
+        Self {
+            windows,
+            layout,
+            family,
+            hash_key,
+            lcores,
+            window: 1000,
+            late: 0,
+            entered,
+            tofino,
+            untold: 0,
+        }
     }
 
     fn sink(&self, own: u32, packets: &[Packet]) -> Side {
@@ -226,7 +239,7 @@ impl Network {
         lcores.for_each(|lcore| record.merge(&lcore));
         let mut window = record.frame(self.hash_key, self.lcores);
         if self.tofino && own == 2 {
-            tofino::keeps(&mut window);
+            tofino::keeps(&mut window, self.untold);
         }
         Side {
             system: SystemId::SKETCHINT,

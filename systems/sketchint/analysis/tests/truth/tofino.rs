@@ -2,15 +2,20 @@
 //! is known of them is said to be unknown, and what the others say has bounds that hold.
 
 use calumma_analysis::Flow;
-use calumma_sketch::TowerSketch;
 use calumma_sketch::sketchint::{NodeSums, Shape};
+use calumma_sketch::{KeyKind, TowerSketch, WideKey};
 use calumma_sketchint::frames::Window;
+use calumma_sketchint_analysis::FlowInWindow;
+use calumma_sketchint_analysis::report::FlowReport;
 use proptest::prelude::*;
 
 use super::{Network, key, layout, packets_of, play, traffic};
 
 /// Leaves of a window what a Tofino keeps of one.
-pub(crate) fn keeps(window: &mut Window) {
+pub(crate) fn keeps(window: &mut Window, untold: u64) {
+    if untold > 0 {
+        (window.keys, window.untold) = (KeyKind::Dual, untold);
+    }
     // Of itself it knows how many packets came by, and not how long it had them.
     let itself = window.nodes.iter().find(|of| Some(of.node) == window.own);
     let itself = itself.map(|of| NodeSums { packets: of.packets, ..NodeSums::none(of.node) });
@@ -96,4 +101,28 @@ fn what_a_tofino_does_not_keep_is_null() {
     assert_eq!((heavy.flow, heavy.packets.at_most), (Flow::from(&key(1)), Some(60)));
     let [change] = s1.heavy_changes.as_deref().unwrap() else { panic!("{s1:?}") };
     assert!(change.flow == Flow::from(&key(1)) && change.change.allows(10));
+}
+
+#[test]
+fn packets_of_unknown_flows_may_be_of_any_of_their_family() {
+    let mut network = Network::new(layout(shape(256)), 1);
+    (network.tofino, network.untold) = (true, 7);
+    let found = network.report([&packets_of(1, 1, 50), &[]]).findings;
+    let sink = &found.sinks[0];
+    assert_eq!((found.coverage.sinks.untold, sink.coverage.untold), (7, 7));
+    assert_eq!((sink.coverage.packets, sink.sound), (50, true));
+    assert_eq!((sink.cardinality, sink.entropy_min, sink.entropy_max), (None, None, None));
+    assert!(sink.size_distribution.is_none() && !sink.heavy_hitters_complete);
+    let asked = |key: WideKey| -> Vec<FlowReport> {
+        let windows = network.windows.remembered().flow(&Flow::from(&key), 1).unwrap();
+        let windows = windows.iter().map(|it| serde_json::from_str::<FlowInWindow>(it).unwrap());
+        let flows = windows.flat_map(|window| window.flows);
+        flows.filter(|flow| flow.sink == "e2").collect()
+    };
+    let address = |last: u16| std::net::Ipv6Addr::new(0xFD00, 0, 0, 0, 0, 0, 0, last);
+    let flows = asked(WideKey::v6(address(1), address(2), 7, 53, 17));
+    let [flow] = &flows[..] else { panic!("{flows:?}") };
+    assert_eq!((flow.packets.at_least, flow.packets.at_most), (0, Some(7)));
+    assert!(flow.hops.iter().all(|hop| hop.packets.at_most == Some(7)), "{:?}", flow.hops);
+    assert!(asked(key(150).into()).is_empty());
 }
