@@ -44,9 +44,8 @@ fn packets_take_no_memory() {
     for keys in [KeyKind::Ipv4, KeyKind::Dual] {
         let (entries, filter_bits) = (512, 1 << 16);
         let residual = Some(256);
-        let guard = true;
-        let setup =
-            Setup { entries, filter_bits, claim: false, residual, guard, ..Setup::default() };
+        let of = Setup { entries, filter_bits, claim: false, residual, ..Setup::default() };
+        let setup = Setup { guard: true, ends: true, ..of };
         let net = Net { carrier: Carrier::Tos(Tos::default()), keys, setup };
         let mut switch = Switch::new(&net, 1, 1);
         let start = clock().start_of(FIRST_EPOCH);
@@ -99,7 +98,7 @@ fn dividing_the_memory_anew_takes_none_on_lcores() {
         let (entries, filter_bits, window_epochs) = (512, 1 << 16, 2);
         let (residual, alpha_moves) = (Some(256), true);
         let of = Setup { entries, filter_bits, window_epochs, claim: false, ..Setup::default() };
-        let setup = Setup { residual, alpha_moves, ..of };
+        let setup = Setup { residual, alpha_moves, ends: true, ..of };
         let net = Net { carrier: Carrier::Tos(Tos::default()), keys, setup };
         let mut switch = Switch::new(&net, 1, 2);
         let start = clock().start_of(FIRST_EPOCH);

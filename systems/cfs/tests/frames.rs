@@ -27,7 +27,7 @@ prop_compose! {
         differences in prop_oneof![Just(0), any::<u64>()],
         [from, to]: [u32; 2],
         sides in 1..=7_u8,
-        exact: bool,
+        [stays, exact]: [bool; 2],
     ) -> Entry {
         let mut narrow = [0; FlowKey::LEN];
         narrow.copy_from_slice(&key[..FlowKey::LEN]);
@@ -38,7 +38,9 @@ prop_compose! {
         let looped = differences.count_ones().into();
         let packets = packets + looped;
         let (first_us, last_us) = (from.min(to), from.max(to));
-        Entry { key, packets, bytes, rank, ttl, differences, looped, first_us, last_us, sides, exact }
+        let local = stays && sides & Entry::ENTERED != 0;
+        Entry { packets, bytes, rank, ttl, differences, looped, first_us, last_us, sides, local, exact,
+            ..Entry::new(key) }
     }
 }
 
@@ -74,7 +76,6 @@ fn windows() -> impl Strategy<Value = Window> {
                     memory,
                 };
                 let flows = HyperLogLog::from_registers(registers).unwrap();
-                let (uncounted, suspects) = (None, None);
                 Window {
                     keys,
                     hash_key,
@@ -85,8 +86,9 @@ fn windows() -> impl Strategy<Value = Window> {
                     totals,
                     flows,
                     entries,
-                    uncounted,
-                    suspects,
+                    uncounted: None,
+                    suspects: None,
+                    ends: None,
                 }
             },
         )
@@ -207,6 +209,34 @@ fn residuals_that_contradict_themselves_are_refused_with_their_byte() {
     }
 }
 
+/// Filters of where flows entered and left are of the setup's size at most, and one of each lcore.
+#[test]
+fn ends_that_no_switch_can_have_are_refused_with_their_byte() {
+    let (setup, window) = samples::with_ends();
+    let bytes = window.encode();
+    assert_eq!(Window::decode(&bytes, &setup).as_ref(), Ok(&window));
+    let without = Window { ends: None, ..window.clone() }.encode().len();
+    check_cut_and_changed(&bytes, without, &setup);
+    assert!(Window::decode(&bytes, &Setup { ends: false, ..setup }).is_err());
+    let says = |change: &dyn Fn(&mut Window), words: &str| {
+        let mut window = window.clone();
+        change(&mut window);
+        let refused = Window::decode(&window.encode(), &setup).unwrap_err().to_string();
+        assert!(refused.starts_with("byte ") && refused.contains(words), "{refused}");
+    };
+    says(&|window| window.ends.as_mut().unwrap().left.clear(), "must be 1 to 1024");
+    // Half of the bits of the setup, and a block of each lcore.
+    let blocks = setup.filter_bits as usize / 2 / 256;
+    let large = Refused::from_words(&vec![0; 8 * (blocks + 1)]).unwrap();
+    let most = format!("blocks of a filter: {}: must be 1 to {}", blocks + 1, blocks + 2 + 1 - 4);
+    says(&|window| window.ends.as_mut().unwrap().entered.push(large.clone()), &most);
+    // What went to a host of the same edge entered there.
+    let left = |window: &mut Window| {
+        (window.entries[1].sides, window.entries[1].local) = (Entry::LEFT, true);
+    };
+    says(&left, "sides: entry 1, ");
+}
+
 /// Which share a table had says how large it and the residual were: another does not fit what
 /// follows.
 #[test]
@@ -309,6 +339,7 @@ fn random_entry(rng: &mut StdRng, keys: KeyKind) -> Entry {
         first_us,
         last_us: rng.random_range(first_us..1_000_000),
         sides: Entry::PASSED,
+        local: false,
         exact: true,
     }
 }

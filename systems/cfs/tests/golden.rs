@@ -106,6 +106,15 @@ fn pins_are_what_the_golden_files_of_version_4_hold() {
 }
 
 #[test]
+fn where_flows_entered_and_left_is_what_the_golden_files_of_version_7_hold() {
+    let (setup, window) = samples::with_ends();
+    let golden = check_in("v7", "setup-ends", &setup.encode());
+    assert_eq!(Setup::decode(&golden), Ok(setup));
+    let golden = check_in("v7", "window-ends", &window.encode());
+    assert_eq!(Window::decode(&golden, &setup), Ok(window));
+}
+
+#[test]
 fn shares_of_the_memory_are_what_the_golden_files_of_version_6_hold() {
     let (setup, window) = samples::divided();
     let golden = check_in("v6", "setup-alpha", &setup.encode());

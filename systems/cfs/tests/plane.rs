@@ -13,14 +13,15 @@ use calumma_cfs::frames::{Entry, Graded, Hop, Plan, Setup, Window};
 use calumma_plane::Carrier;
 use calumma_plane::carrier::{Shim, Tos};
 use calumma_plane::packet::{Frame, Packet};
+use calumma_plane::secret::hash_key;
 use calumma_plane::system::SessionContext;
 use calumma_plane::worker::Path;
 use calumma_sketch::table::Rank;
-use calumma_sketch::{KeyKind, WideKey};
+use calumma_sketch::{HashFamily, Hashes, KeyKind, WideKey};
 use calumma_wire::Role;
 use proptest::prelude::*;
 
-use common::{EPOCH_NS, FIRST_EPOCH, Net, Switch, begin, clock, flow, frame, session};
+use common::{EPOCH_NS, FIRST_EPOCH, Net, Switch, begin, clock, flow, frame, secret, session};
 use model::{Received, Traffic, entry, grade, lower_ttl, number};
 
 fn setup() -> Setup {
@@ -90,6 +91,15 @@ fn check(
     assert_eq!(totals.unmarked, 0);
     if !net.setup.claim {
         assert_eq!((window.theta, totals.claimed_out), (Some(0), 0));
+    }
+}
+
+/// A flow's hashes at a switch that measures by such keys.
+fn hashes_of(keys: KeyKind, key: &WideKey) -> Hashes {
+    let family = HashFamily::new(&hash_key(&secret()));
+    match common::narrow(key).filter(|_| keys == KeyKind::Ipv4) {
+        Some(narrow) => family.hash(&narrow),
+        None => family.hash(key),
     }
 }
 
@@ -357,7 +367,8 @@ fn counts_of_flows_on_two_lcores_are_lower_bounds() {
 /// What goes from host to host of a switch is recorded once, and before all else.
 #[test]
 fn flows_of_one_switch_are_counted_once() {
-    let net = networks()[1];
+    let of = networks()[1];
+    let net = Net { setup: Setup { ends: true, ..of.setup }, ..of };
     let mut edge = Switch::new(&net, 1, 1);
     let start = clock().start_of(FIRST_EPOCH);
     for n in 0..2_000_u64 {
@@ -374,7 +385,8 @@ fn flows_of_one_switch_are_counted_once() {
         window.entries.iter().partition(|entry| entry.rank.class() == 1);
     assert_eq!((local.len(), others.len()), (100, 156));
     assert!(window.entries.iter().all(|entry| entry.packets == 5 && entry.sides == Entry::ENTERED));
-    assert!(others.iter().all(|entry| entry.rank.class() == 2));
+    assert!(others.iter().all(|entry| entry.rank.class() == 2 && !entry.local));
+    assert!(local.iter().all(|entry| entry.local));
 }
 
 /// Packets without a mark are counted and in no table; those that come when their window was taken
@@ -445,7 +457,7 @@ proptest! {
     #[test]
     fn exact_counts_are_right_whatever_packets_do(
         bursts in prop::collection::vec(
-            (prop::collection::vec((0_u32..900, 0_u8..4, 0_usize..3), 1..32), 0_usize..2, 0_usize..3),
+            (prop::collection::vec((0_u32..900, 0_u8..4, 0_usize..3), 1..32), 0_usize..2, 0_usize..4),
             60..220,
         ),
         ttl_changes: bool,
@@ -453,14 +465,17 @@ proptest! {
         keys in prop::sample::select(vec![KeyKind::Ipv4, KeyKind::Dual]),
         buckets in prop::sample::select(vec![None, Some(64), Some(1024)]),
         alphas in prop::option::of(prop::array::uniform4(prop_oneof![Just(0_u8), Setup::ALPHA])),
+        ends: bool,
     ) {
         let (filter_bits, window_epochs, residual) = (filter, 2, buckets);
         let alphas = alphas.filter(|_| buckets.is_some());
         let alpha_moves = alphas.is_some();
-        let setup = Setup { filter_bits, window_epochs, residual, alpha_moves, ..setup() };
+        let setup = Setup { filter_bits, window_epochs, residual, alpha_moves, ends, ..setup() };
         let net = Net { keys, setup, ..networks()[0] };
         let mut switch = Switch::new(&net, 1, 2);
         let mut truth = Windows::new();
+        // Whether the first packet of a flow stayed at the switch, and whether any did.
+        let mut stayed: BTreeMap<(u64, WideKey), [bool; 2]> = BTreeMap::new();
         let start = clock().start_of(FIRST_EPOCH);
         for (at, (burst, lcore, path)) in bursts.into_iter().enumerate() {
             let now_ns = start + at as u64 * 1_500_000;
@@ -474,7 +489,10 @@ proptest! {
                 switch.plan(FIRST_EPOCH + 2 * (window + 1), &plan);
             }
             let (path, side) = [
-                (Path::Enter, Entry::ENTERED), (Path::Transit, Entry::PASSED), (Path::Leave, Entry::LEFT),
+                (Path::Enter, Entry::ENTERED),
+                (Path::Transit, Entry::PASSED),
+                (Path::Leave, Entry::LEFT),
+                (Path::Cross, Entry::ENTERED),
             ][path];
             let mut frames = Vec::new();
             for (number, ttl, payload) in burst {
@@ -487,7 +505,10 @@ proptest! {
                 let mut packet = frame(&key, ttl, payload);
                 let len = (packet.bytes().len() - 14) as u64;
                 note(&mut truth, &net, now_ns, key, Received { ttl, len, at_ns: now_ns, side });
-                if path != Path::Enter {
+                let stays = matches!(path, Path::Cross);
+                let of_flow = (clock().epoch_at(now_ns) / 2 * 2, key);
+                stayed.entry(of_flow).or_insert([stays; 2])[1] |= stays;
+                if matches!(path, Path::Transit | Path::Leave) {
                     // Another switch has marked it.
                     let bit = clock().epoch_at(now_ns) as u8 & 1;
                     let tos = bit << 7;
@@ -526,11 +547,32 @@ proptest! {
                 prop_assert!(window.entries.len() as u32 >= sizes.entries / 2 - 1);
             }
             for got in &window.entries {
-                let wanted = entry(&net, 1, *epoch, &got.key, &traffic[&got.key]);
+                let mut wanted = entry(&net, 1, *epoch, &got.key, &traffic[&got.key]);
+                let [first, any] = stayed[&(*epoch, got.key)];
+                if first {
+                    wanted.rank = Rank::new(1, wanted.rank.grade());
+                }
+                wanted.local = any && ends;
                 if got.exact {
                     prop_assert_eq!(got, &wanted);
                 }
                 prop_assert!(got.packets <= wanted.packets);
+            }
+            prop_assert_eq!(window.ends.is_some(), ends);
+            if let Some(ends) = &window.ends {
+                // On which sides packets came that no entry has, filters know.
+                let of_entry: BTreeMap<WideKey, u8> = window.entries.iter().map(|entry| {
+                    (entry.key, entry.sides | if entry.local { Entry::LEFT } else { 0 })
+                }).collect();
+                for (key, packets) in traffic {
+                    let came = packets.iter().fold(0, |sides, packet| sides | packet.side);
+                    let left = if stayed[&(*epoch, *key)][1] { Entry::LEFT } else { 0 };
+                    let missing = (came | left) & !of_entry.get(key).copied().unwrap_or(0);
+                    for side in [Entry::ENTERED, Entry::LEFT] {
+                        let hashes = hashes_of(keys, key);
+                        prop_assert!(missing & side == 0 || ends.may_have(side, &hashes), "{key}");
+                    }
+                }
             }
             if buckets.is_some() {
                 let flows = residual::check(window, traffic);

@@ -1,6 +1,6 @@
 //! Any bytes, as a setup, a window, a notice, pins and a plan of CFS: no panic, and what can be
 //! read says the same when written and read again. Run from `wire/` with
-//! `cargo +nightly fuzz run fuzz-wire-cfs fuzz/corpus/cfs ../systems/cfs/tests/golden/v6`.
+//! `cargo +nightly fuzz run fuzz-wire-cfs fuzz/corpus/cfs ../systems/cfs/tests/golden/v7`.
 
 #![no_main]
 
@@ -28,7 +28,8 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(plan.encode(&divided), bytes);
     }
     let fixed = [setup, guard, Setup { residual, ..setup }, Setup { residual, ..guard }];
-    for setup in fixed.into_iter().chain([divided]) {
+    let ends = [Setup { ends: true, ..setup }, Setup { ends: true, ..divided }];
+    for setup in fixed.into_iter().chain([divided]).chain(ends) {
         if let Ok(window) = Window::decode(bytes, &setup) {
             assert_eq!(Window::decode(&window.encode(), &setup), Ok(window));
         }

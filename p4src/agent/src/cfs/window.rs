@@ -266,6 +266,7 @@ impl Windows {
             entries,
             uncounted: None,
             suspects: None,
+            ends: None,
         })
     }
 

@@ -10,10 +10,11 @@ use calumma_analysis::{
 };
 use calumma_cfs::frames;
 use calumma_cfs::frames::{
-    ALPHA_SINCE, Entry, GUARD_SINCE, NOTICE_SINCE, Setup, Suspects, WORDS_SINCE, Window, salt,
+    ALPHA_SINCE, ENDS_SINCE, Entry, GUARD_SINCE, NOTICE_SINCE, Setup, Suspects, WORDS_SINCE,
+    Window, salt,
 };
 use calumma_sketch::{HashFamily, KeyKind};
-use calumma_wire::{Side, SideKind};
+use calumma_wire::{Role, Side, SideKind};
 
 use crate::coverage::{self, Coverage, Homes, Local, Total};
 use crate::dividing::Dividing;
@@ -66,12 +67,13 @@ impl Cooperating {
         }
     }
 
-    /// What a node with this version measures by.
-    fn setup_at(&self, version: u8) -> Setup {
+    /// What a node in this role and with this version measures by.
+    fn setup_at(&self, role: Role, version: u8) -> Setup {
         let setup = self.parameters.setup;
         let guard = setup.guard && version >= GUARD_SINCE;
         let alpha_moves = setup.alpha_moves && version >= ALPHA_SINCE;
-        Setup { guard, alpha_moves, ..setup }
+        let ends = setup.ends && role == Role::Edge && version >= ENDS_SINCE;
+        Setup { guard, alpha_moves, ends, ..setup }
     }
 
     fn window_of(&self, epoch: u64) -> u64 {
@@ -93,7 +95,7 @@ impl Analysis for Cooperating {
 
     fn setup(&self, node: &Node, version: u8) -> NodeSetup {
         self.pinning.note_version(node, version);
-        NodeSetup { setup: self.setup_at(version).encode(), plan: Vec::new() }
+        NodeSetup { setup: self.setup_at(node.role, version).encode(), plan: Vec::new() }
     }
 
     fn decode(&self, node: &Node, version: u8, side: Side) -> Result<Delivered, String> {
@@ -104,7 +106,7 @@ impl Analysis for Cooperating {
                 bytes => Err(format!("an ingress side of {bytes} bytes, where none are expected")),
             };
         }
-        let setup = &self.setup_at(version);
+        let setup = &self.setup_at(node.role, version);
         let window = Window::decode(&side.body, setup).map_err(|error| error.to_string())?;
         if window.totals.packets != side.packets {
             let (of_body, of_side) = (window.totals.packets, side.packets);
@@ -149,14 +151,14 @@ impl Analysis for Cooperating {
     }
 
     fn analyse(&mut self, collected: Collected<Delivered>) -> SystemReport<Found> {
-        let Parameters { setup, paths, flows_listed, thresholds, .. } = self.parameters;
+        let Parameters { setup, paths, hosts, flows_listed, thresholds, .. } = self.parameters;
         let keyed = self.hash_keys.at(collected.head.epoch);
         let decoded = residual::decode(&keyed.family, &collected, self.pinning.moves());
         let window = self.window_of(collected.head.epoch);
         let mut view = View::new(&setup, paths, &collected, &decoded);
         let homes = coverage::homes(&view);
         let several = self.hosts.learn(&view, &homes, window);
-        view.doubt(several, keyed.family.clone());
+        view.doubt(hosts, several, keyed.family.clone());
         let ends = self.hosts.ends(&view);
         let mut flows = Vec::new();
         let (mut losses, mut loops, mut path_changes) = (Losses::default(), Vec::new(), Vec::new());

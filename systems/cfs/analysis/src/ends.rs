@@ -116,6 +116,11 @@ fn translated(view: &View<'_>) -> Option<HashSet<u8>> {
 }
 
 impl Ends<'_> {
+    /// Whether a flow that left nowhere can be known to have lost all packets.
+    pub(crate) fn are_known(&self) -> bool {
+        self.translated.is_some()
+    }
+
     /// The edge to which nothing of a flow came although packets of it were on their way there, by
     /// its position in [`View::nodes`]. `entered` is its count where it entered.
     pub(crate) fn reached_in_vain(
@@ -128,6 +133,7 @@ impl Ends<'_> {
         let has_gone = entered.entry.sides == Entry::ENTERED
             && entered.from == KeptIn::Table
             && entered.entry.rank.class() > SINGLE
+            && !view.may_stay(seen, entered)
             && !view.node(entered).window.routes_changed;
         let is_whole = self.translated.as_ref().is_some_and(|of| !of.contains(&key.protocol()));
         let has_left = seen.iter().any(|seen| seen.entry.sides & Entry::LEFT != 0);

@@ -2,9 +2,11 @@
 //!
 //! Counts of several nodes are compared, and never added: most packets come by several nodes. That
 //! of the edge where a flow enters is the flow's; where that has no count of it, that of the edge
-//! where it leaves, less what was lost before. A transit node that counted every packet it received
-//! may still not have seen the flow's others, which went another way: its count is the flow's only
-//! where the operator says that flows have one way each, and no node's routes changed.
+//! where it leaves, less what was lost before. Hosts may be behind several edges, and move: the
+//! other edges must show that no packet of the flow came there. A transit node that counted every
+//! packet it received may still not have seen the flow's others, which went another way: its count
+//! is the flow's only where the operator says that flows have one way each, and no node's routes
+//! changed.
 
 use calumma_analysis::Flow;
 use calumma_cfs::frames::{Entry, Hop};
@@ -107,7 +109,7 @@ fn largest<'s, 'a: 's>(first: Seen<'a>, others: impl Iterator<Item = &'s Seen<'a
 pub(crate) fn is_all_of_the_flow(view: &View<'_>, seen: &[Seen<'_>], at: &Seen<'_>) -> bool {
     let entry = at.entry;
     let is_alone = |side: u8| entry.sides == side && on(seen, side).count() == 1;
-    let comes_by_once = match entry.sides {
+    let comes_by_once = || match entry.sides {
         // Packets that come back come from the fabric.
         Entry::ENTERED | Entry::LEFT => is_alone(entry.sides) && !view.may_come_elsewhere(seen, at),
         // Here only the time to live tells packets that come back, and residuals have none.
@@ -116,11 +118,12 @@ pub(crate) fn is_all_of_the_flow(view: &View<'_>, seen: &[Seen<'_>], at: &Seen<'
                 |other: &&Seen<'_>| other.from != KeptIn::Residual && other.entry.ttl == entry.ttl;
             let is_alone = on(seen, Entry::PASSED).filter(same).count() == 1;
             let has_ttls = at.from == KeptIn::Table;
-            view.has_single_paths && has_ttls && entry.looped == 0 && is_alone
+            let comes_by_once = has_ttls && entry.looped == 0 && is_alone;
+            comes_by_once && view.has_single_paths && !view.may_go_elsewhere(&entry.key, seen)
         }
         _ => false,
     };
-    comes_by_once && view.is_exact(at)
+    view.is_exact(at) && comes_by_once()
 }
 
 /// Counts in the order of the flow's way: where it entered, by falling times to live, where it

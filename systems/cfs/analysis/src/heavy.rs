@@ -117,18 +117,20 @@ fn range(view: &View<'_>, flow: &Judged<'_>, entries: &[Seen<'_>]) -> Range {
 #[derive(Debug)]
 pub(crate) struct Counts {
     window: u64,
-    /// The nodes' names, and whether each had an entry of every flow that it saw.
+    /// The nodes' names, and whether each had an entry of every flow that it saw: where hosts may be
+    /// behind any edge, whether every edge had.
     nodes: Vec<(String, bool)>,
-    /// Flows with an exact count, by rising keys: the node that counted, and packets.
-    flows: Vec<(WideKey, usize, u64)>,
+    /// Flows by rising keys: the node that counted, and packets where that is exact.
+    flows: Vec<(WideKey, usize, Option<u64>)>,
 }
 
 impl Counts {
     /// Those of a window, of flows by rising keys.
     pub(crate) fn of(window: u64, view: &View<'_>, flows: &[Judged<'_>]) -> Self {
-        let exact = flows.iter().filter(|flow| flow.exact);
-        let flows = exact.map(|flow| (*flow.key, flow.at.node, flow.packets())).collect();
-        let node = |node: &NodeView<'_>| (node.name.to_owned(), node.has_all());
+        let of = |flow: &Judged<'_>| flow.exact.then(|| flow.packets());
+        let flows = flows.iter().map(|flow| (*flow.key, flow.at.node, of(flow))).collect();
+        let has_all_flows = !view.may_move() || view.has_all_flows();
+        let node = |node: &NodeView<'_>| (node.name.to_owned(), has_all_flows && node.has_all());
         Self { window, nodes: view.nodes.iter().map(node).collect(), flows }
     }
 
@@ -156,15 +158,15 @@ impl Counts {
             let here = now.next_if(|_| order != Ordering::Greater);
             let there = before.next_if(|_| order != Ordering::Less);
             match (here, there) {
-                (Some((key, node, packets)), Some((_, other, before)))
+                (Some((key, node, Some(packets))), Some((_, other, Some(before))))
                     if self.nodes[*node].0 == last.nodes[*other].0 =>
                 {
                     add(key, *before, *packets);
                 }
-                (Some((key, node, packets)), None) if last.has_all(&self.nodes[*node].0) => {
+                (Some((key, node, Some(packets))), None) if last.has_all(&self.nodes[*node].0) => {
                     add(key, 0, *packets);
                 }
-                (None, Some((key, node, before))) if self.has_all(&last.nodes[*node].0) => {
+                (None, Some((key, node, Some(before)))) if self.has_all(&last.nodes[*node].0) => {
                     add(key, *before, 0);
                 }
                 _ => {}

@@ -39,6 +39,9 @@ impl Losses {
         key: &WideKey,
         seen: &[Seen<'_>],
     ) {
+        if seen.len() < 2 && !ends.are_known() {
+            return;
+        }
         let all_of_it = |at: &Seen<'_>| is_all_of_the_flow(view, seen, at);
         let counts: Vec<Seen<'_>> = in_order(seen.to_vec()).into_iter().filter(all_of_it).collect();
         let falls = |pair: &[Seen<'_>]| pair[0].entry.packets >= pair[1].entry.packets;
@@ -47,10 +50,10 @@ impl Losses {
             return;
         }
         let lost = |pair: &[Seen<'_>]| pair[0].entry.packets - pair[1].entry.packets;
-        let is_end = |at: &&Seen<'_>| at.entry.sides != Entry::PASSED;
-        // What seems to be lost may have come by another edge, which has no count of it.
+        // What seems to be lost may have gone to a host of the edge where it entered.
+        let has_entered = |at: &&Seen<'_>| at.entry.sides == Entry::ENTERED;
         if counts.windows(2).any(|pair| lost(pair) > 0)
-            && counts.iter().filter(is_end).any(|at| view.seems_elsewhere(seen, at))
+            && counts.first().filter(has_entered).is_some_and(|at| view.may_stay(seen, at))
         {
             return;
         }

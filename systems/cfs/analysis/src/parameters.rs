@@ -36,6 +36,16 @@ pub(crate) enum Paths {
     Sprayed,
 }
 
+/// Where hosts are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum HostsAre {
+    /// Behind whichever edges: they may move, and be behind several.
+    Any,
+    /// Each behind one edge, always the same: so an operator says.
+    Fixed,
+}
+
 /// Flows that are pinned without an operator's word, as ChameleMon finds them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -86,6 +96,7 @@ struct Section {
     pins: Option<u32>,
     pin: Vec<Pinned>,
     paths: Paths,
+    hosts: HostsAre,
     flows_listed: usize,
     heavy_packets: u64,
     heavy_change_packets: u64,
@@ -114,6 +125,7 @@ impl Default for Section {
             pins: None,
             pin: vec![Pinned::Victims, Pinned::Heavy],
             paths: Paths::Single,
+            hosts: HostsAre::Any,
             flows_listed: 1000,
             heavy_packets: 10_000,
             heavy_change_packets: 10_000,
@@ -136,6 +148,8 @@ pub(crate) struct Parameters {
     pub(crate) pin: Automatic,
     /// Which ways the packets of one flow go.
     pub(crate) paths: Paths,
+    /// Where hosts are.
+    pub(crate) hosts: HostsAre,
     /// The largest flows that a report lists.
     pub(crate) flows_listed: usize,
     /// What is listed as large.
@@ -228,6 +242,7 @@ impl Parameters {
             residual,
             guard: section.guard,
             alpha_moves: residual.is_some(),
+            ends: section.hosts == HostsAre::Any,
         };
         setup.check().map_err(named)?;
         let most_pins = Pins::most_of(setup.entries);
@@ -262,10 +277,10 @@ impl Parameters {
         }
         let thresholds =
             Thresholds { heavy_packets, heavy_change_packets, superspreader, coverage_wanted };
-        let Section { paths, flows_listed, .. } = section;
+        let Section { paths, hosts, flows_listed, .. } = section;
         let pins = pins as usize;
         let alpha_moves = matches!(section.alpha, Share::Named(_));
-        Ok(Self { setup, alpha_moves, pins, pin, paths, flows_listed, thresholds })
+        Ok(Self { setup, alpha_moves, pins, pin, paths, hosts, flows_listed, thresholds })
     }
 }
 
@@ -293,8 +308,11 @@ mod tests {
     #[test]
     fn a_section_need_not_be_there_and_its_mistakes_are_named_with_their_range() {
         let defaults = read(&serde_json::Value::Null).unwrap();
-        let setup = Setup { claim: false, guard: true, ..Setup::default() };
+        let setup = Setup { claim: false, guard: true, ends: true, ..Setup::default() };
         assert_eq!((defaults.setup, defaults.paths), (setup, Paths::Single));
+        let fixed = read(&json!({ "hosts": "fixed" })).unwrap();
+        assert_eq!((fixed.hosts, fixed.setup), (HostsAre::Fixed, Setup { ends: false, ..setup }));
+        assert!(read(&json!({ "hosts": "moving" })).unwrap_err().contains("unknown variant"));
         let mistake = |section| read(&section).unwrap_err();
         let entries = mistake(json!({ "entries": 100 }));
         assert_eq!(entries, "entries = 100: must be 256 to 4194304");

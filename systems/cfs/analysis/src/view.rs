@@ -9,7 +9,7 @@ use calumma_sketch::{FlowKey, HashFamily, Hashes, Key, KeyKind, WideKey};
 use calumma_wire::{Role, SideKind};
 
 use crate::coverage::{dst, src};
-use crate::parameters::Paths;
+use crate::parameters::{HostsAre, Paths};
 use crate::report::KeptIn;
 use crate::residual::Decoded;
 
@@ -46,9 +46,18 @@ pub(crate) struct NodeView<'a> {
 impl NodeView<'_> {
     /// Whether a count has all packets of the flow that the node received.
     pub(crate) fn is_exact(&self, entry: &Entry) -> bool {
-        // Of which flow such packets were, nobody knows; but none of them entered here.
-        let has_all = self.unrecorded == 0 || entry.sides == Entry::ENTERED;
-        entry.exact && self.is_sound && has_all
+        self.is_exact_on(entry, entry.sides)
+    }
+
+    /// Whether a count has all packets of the flow that the node received on a side.
+    fn is_exact_on(&self, entry: &Entry, side: u8) -> bool {
+        entry.exact && self.is_sound && self.has_recorded(side)
+    }
+
+    /// Whether it recorded all that came on a side, as far as it is sound. What came too late or
+    /// without a mark did not enter there.
+    fn has_recorded(&self, side: u8) -> bool {
+        side == Entry::ENTERED || self.unrecorded == 0
     }
 
     /// Whether it has a count of every flow that it saw.
@@ -123,6 +132,8 @@ pub(crate) struct View<'a> {
 /// Where flows may be counted at an edge, and packets of theirs have come by another one.
 #[derive(Clone, Debug, Default)]
 struct Doubts {
+    /// Whether any host may be behind any edge.
+    any: bool,
     /// Hosts behind several edges, by their addresses.
     several: HashSet<[u8; 16]>,
     /// Which finds flows in filters.
@@ -207,9 +218,15 @@ impl<'a> View<'a> {
         self.has_all_edges && edges.all(NodeView::has_all)
     }
 
-    /// Hosts behind several edges, and the functions that find flows in nodes' filters.
-    pub(crate) fn doubt(&mut self, several: HashSet<[u8; 16]>, family: Arc<HashFamily>) {
-        self.doubts = Doubts { several, family: Some(family) };
+    /// Where hosts are, those that were seen behind several edges, and the functions that find flows
+    /// in nodes' filters.
+    pub(crate) fn doubt(
+        &mut self,
+        hosts: HostsAre,
+        several: HashSet<[u8; 16]>,
+        family: Arc<HashFamily>,
+    ) {
+        self.doubts = Doubts { any: hosts == HostsAre::Any, several, family: Some(family) };
     }
 
     /// Doubts what the other view of the window doubts.
@@ -217,46 +234,86 @@ impl<'a> View<'a> {
         self.doubts = other.doubts.clone();
     }
 
-    /// Whether packets of a flow that entered or left at one edge may have done so at another,
-    /// since its host was behind several edges lately.
+    /// Whether any host may be behind any edge.
+    pub(crate) fn may_move(&self) -> bool {
+        self.doubts.any
+    }
+
+    /// Whether a host may be behind several edges.
+    fn may_be_anywhere(&self, host: &[u8; 16]) -> bool {
+        self.doubts.any || self.doubts.several.contains(host)
+    }
+
+    /// Whether packets of a flow that entered or left at one edge may have done so at another.
     pub(crate) fn may_come_elsewhere(&self, seen: &[Seen<'_>], at: &Seen<'_>) -> bool {
-        let key = &at.entry.key;
-        let host = if at.entry.sides == Entry::LEFT { dst(key) } else { src(key) };
-        self.doubts.several.contains(host)
-            && (self.misses_edges
-                || self
-                    .other_edges(seen, at)
-                    .any(|edge| self.filters_have(edge, key) != Some(false)))
+        let (key, side) = (&at.entry.key, at.entry.sides);
+        let host = if side == Entry::LEFT { dst(key) } else { src(key) };
+        let others = || self.edges().filter(|edge| *edge != at.node);
+        self.may_be_anywhere(host)
+            && (self.misses_edges || others().any(|edge| self.may_be_on(side, edge, key, seen)))
     }
 
-    /// Whether another edge's filter says that a flow may be among those which it has not counted.
-    pub(crate) fn seems_elsewhere(&self, seen: &[Seen<'_>], at: &Seen<'_>) -> bool {
-        let key = &at.entry.key;
-        self.other_edges(seen, at).any(|edge| self.filters_have(edge, key) == Some(true))
+    /// Whether packets of a flow that passed between edges may have been some only: others entered
+    /// or left at another edge, or left where they had entered.
+    pub(crate) fn may_go_elsewhere(&self, key: &WideKey, seen: &[Seen<'_>]) -> bool {
+        let may = |side: u8, edge: usize| self.may_be_on(side, edge, key, seen);
+        let are_several = |side| self.edges().filter(|edge| may(side, *edge)).count() > 1;
+        let stay = || {
+            let mut entered = self.edges().filter(|edge| may(Entry::ENTERED, *edge));
+            entered.any(|edge| may(Entry::LEFT, edge))
+        };
+        let (src, dst) = (self.may_be_anywhere(src(key)), self.may_be_anywhere(dst(key)));
+        (src || dst) && self.misses_edges
+            || src && are_several(Entry::ENTERED)
+            || dst && (are_several(Entry::LEFT) || stay())
     }
 
-    /// Edges that may have seen packets of a flow without a count that says so.
-    fn other_edges<'s>(
-        &'s self,
-        seen: &'s [Seen<'_>],
-        at: &'s Seen<'_>,
-    ) -> impl Iterator<Item = &'s NodeView<'a>> {
-        let nodes = self.nodes.iter().enumerate().filter(|(node, of)| {
-            let has_counted = || seen.iter().any(|of| of.node == *node && self.is_exact(of));
-            of.role == Role::Edge && *node != at.node && !of.has_all() && !has_counted()
-        });
-        nodes.map(|(_, of)| of)
+    /// Whether packets of a flow that entered at an edge may have gone to a host of the same edge.
+    pub(crate) fn may_stay(&self, seen: &[Seen<'_>], entered: &Seen<'_>) -> bool {
+        let key = &entered.entry.key;
+        self.may_be_anywhere(dst(key)) && self.may_be_on(Entry::LEFT, entered.node, key, seen)
     }
 
-    /// What a node's filters say of a flow: whether it may be among those that its tables refused
-    /// or evicted. `None` where it has none, or packets that nobody knows.
-    fn filters_have(&self, node: &NodeView<'_>, key: &WideKey) -> Option<bool> {
-        let uncounted = node.window.uncounted.as_ref();
-        let refused = &uncounted.filter(|_| node.is_sound && node.unrecorded == 0)?.refused;
+    fn edges(&self) -> impl Iterator<Item = usize> {
+        let nodes = self.nodes.iter().enumerate();
+        nodes.filter(|(_, of)| of.role == Role::Edge).map(|(node, _)| node)
+    }
+
+    /// Whether packets of a flow may have entered or left at an edge. Where edges don't say which
+    /// packets go from host to host of one edge, all that entered may have left there.
+    fn may_be_on(&self, side: u8, edge: usize, key: &WideKey, seen: &[Seen<'_>]) -> bool {
+        let node = &self.nodes[edge];
+        let (ends, counted) = (&node.window.ends, seen.iter().find(|of| of.node == edge));
+        let stays = |of: &Seen<'_>| match of.from {
+            KeptIn::Table => of.entry.local || ends.is_none(),
+            // A residual does not say where packets went.
+            KeptIn::Residual | KeptIn::Both => {
+                of.entry.local || self.filters_have(node, key, side) != Some(false)
+            }
+        };
+        let has_come = |of: &Seen<'_>| {
+            let sides = of.entry.sides;
+            sides & side != 0 || side == Entry::LEFT && sides & Entry::ENTERED != 0 && stays(of)
+        };
+        let is_known = node.has_all() || counted.is_some_and(|of| node.is_exact_on(of.entry, side));
+        counted.is_some_and(has_come)
+            || !is_known && self.filters_have(node, key, side) != Some(false)
+    }
+
+    /// What a node's filters say of a flow: whether packets that no entry has may have come on a
+    /// side. `None` where it sends none, or where that is not all.
+    fn filters_have(&self, node: &NodeView<'_>, key: &WideKey, side: u8) -> Option<bool> {
+        if !node.is_sound || !node.has_recorded(side) {
+            return None;
+        }
         let family = self.doubts.family.as_ref()?;
-        let hashes = hashes(family, node.window.keys, key);
         // A flow that is none of the node's kind was counted as packets only.
-        Some(hashes.is_none_or(|hashes| refused.iter().any(|of| of.contains(&hashes))))
+        let hashes = hashes(family, node.window.keys, key)?;
+        if let Some(ends) = &node.window.ends {
+            return Some(ends.may_have(side, &hashes));
+        }
+        let refused = &node.window.uncounted.as_ref()?.refused;
+        Some(refused.iter().any(|of| of.contains(&hashes)))
     }
 
     /// The node of a count.

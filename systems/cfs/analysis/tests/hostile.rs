@@ -116,7 +116,7 @@ proptest! {
         windows in prop::collection::vec(prop::collection::vec(claimed(), 0..8), 1..4),
         liar in prop::sample::select(vec!["e2", "s1"]),
     ) {
-        let mut network = Network::new(json!({ "residual": "fermat" }));
+        let mut network = Network::new(json!({ "residual": "fermat", "hosts": "fixed" }));
         let setup = network.analysis.setup(&network.nodes[0], 2);
         let setup = Setup::decode(&setup.setup).unwrap();
         for claims in windows {

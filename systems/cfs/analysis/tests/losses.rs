@@ -24,13 +24,15 @@ const SPINES: [usize; 2] = [3, 4];
 const SINGLE: u8 = 1;
 
 /// What may happen in a network.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Case {
     seed: u64,
     /// The share of flows that a table refuses.
     refused: f64,
     /// Whether packets of a flow take several ways.
     sprays: bool,
+    /// Whether the host behind several edges moves from packet to packet.
+    moves: bool,
     /// Whether addresses are translated on the way.
     translates: bool,
     /// Whether links make copies.
@@ -50,10 +52,13 @@ struct Went {
     /// Where it was to leave, if that is one edge, and no other than where it entered.
     to: Option<usize>,
     from: usize,
+    /// Whether the first packet went to a host of the same edge, and how many did.
     is_local: bool,
+    stayed: u64,
 }
 
 /// Where a destination is.
+#[derive(Clone, Copy)]
 enum To {
     Edge(usize),
     /// A switch's own address.
@@ -93,12 +98,17 @@ impl Case {
             let is_translated = self.translates && rng.random_bool(0.3);
             let spine = SPINES[rng.random_range(0..2)];
             if let To::Edge(edge) = to {
-                went.is_local = edge == from;
-                went.to = (!went.is_local && !is_service).then_some(edge);
+                went.to = (edge != from && !is_service).then_some(edge);
             }
             for _ in 0..rng.random_range(1..20) {
+                let to = match to {
+                    To::Edge(_) if is_service && self.moves => To::Edge(rng.random_range(0..EDGES)),
+                    to => to,
+                };
                 went.arrive(from, Entry::ENTERED, 1);
-                if went.is_local {
+                if matches!(to, To::Edge(edge) if edge == from) {
+                    went.is_local |= went.came[from] == 1;
+                    went.stayed += 1;
                     continue;
                 }
                 let sprayed = SPINES[rng.random_range(0..2)];
@@ -131,11 +141,13 @@ impl Case {
             {
                 let key = narrow(key);
                 if rng.random_bool(self.refused) {
-                    network.refuse_of(at, &key, packets);
+                    let left = if went.stayed > 0 && at == went.from { Entry::LEFT } else { 0 };
+                    network.refuse_of(at, &key, packets, went.sides[at] | left);
                     continue;
                 }
                 let ttl = [64, 63, 62][went.sides[at].trailing_zeros() as usize];
                 let entry = network.count_of(at, &key, packets, (went.sides[at], ttl));
+                entry.local = went.stayed > 0 && at == went.from;
                 if went.is_local {
                     entry.rank = Rank::new(SINGLE, entry.rank.grade());
                 }
@@ -220,11 +232,10 @@ proptest! {
         seed: u64,
         refused in prop::sample::select(vec![0.0, 0.02, 0.4]),
         sprays: bool,
-        translates: bool,
-        copies: bool,
-        disturbed: bool,
+        moves: bool,
+        [translates, copies, disturbed]: [bool; 3],
     ) {
-        Case { seed, refused, sprays, translates, copies, disturbed }.check();
+        Case { seed, refused, sprays, moves, translates, copies, disturbed }.check();
     }
 }
 
@@ -233,8 +244,7 @@ fn where_nothing_is_in_doubt_flows_that_lost_everything_are_named() {
     let (mut vanished, mut holes) = (0, 0);
     for seed in 0..200 {
         for sprays in [false, true] {
-            let (refused, disturbed) = (0.0, false);
-            let case = Case { seed, refused, sprays, translates: false, copies: false, disturbed };
+            let case = Case { seed, sprays, ..Case::default() };
             let (more, more_holes) = case.check();
             (vanished, holes) = (vanished + more, holes + more_holes);
         }

@@ -46,7 +46,7 @@ fn exact_at(report: &SystemReport<Found>, key: &FlowKey) -> bool {
 fn what_may_have_left_at_another_edge_is_not_lost() {
     let mut network = three_edges(json!({}));
     network.leave_at_e2(1, 100, 60);
-    network.refuse_of(2, &to_host(1), 40);
+    network.refuse_of(2, &to_host(1), 40, Entry::LEFT);
     network.count_of(2, &to_host(2), 5, (Entry::LEFT, 63));
     let report = network.report();
     assert_eq!(lost(&report, 1), 0, "40 left at e3, which has no count of them");
@@ -58,11 +58,62 @@ fn what_may_have_left_at_another_edge_is_not_lost() {
     network.leave_at_e2(1, 100, 60);
     network.count_of(2, &to_host(2), 5, (Entry::LEFT, 63));
     assert_eq!(lost(&network.report(), 1), 40);
+
+    // What has not left at e2 may have gone to a host of e1.
+    network.begin();
+    network.leave_at_e2(1, 100, 60);
+    network.windows[0].entries[0].local = true;
+    let report = network.report();
+    assert_eq!((lost(&report, 1), exact_at(&report, &to_host(1))), (0, true));
 }
 
+/// Without filters nobody knows of an edge with a full table what it has not seen; an operator may.
+#[test]
+fn only_an_operator_knows_what_an_edge_without_filters_has_not_seen() {
+    let of = |hosts: &str, older: Vec<usize>| {
+        let mut network = three_edges(json!({ "hosts": hosts }));
+        network.older = older;
+        network.leave_at_e2(1, 100, 60);
+        network.count_of(1, &to_host(2), 9, (Entry::LEFT, 63));
+        network.refuse_of(2, &to_host(3), 40, Entry::LEFT);
+        let report = network.report();
+        let exact = [1, 2].map(|flow| exact_at(&report, &to_host(flow)));
+        (lost(&report, 1), exact)
+    };
+    assert_eq!(of("any", vec![]), (40, [true; 2]));
+    assert_eq!(of("any", vec![2]), (0, [false; 2]), "e3 may have seen any flow");
+    assert_eq!(of("any", vec![0]), (0, [true; 2]), "40 may have gone to a host of e1");
+    assert_eq!(of("fixed", vec![0, 1, 2]), (40, [true; 2]));
+}
+
+/// A transit switch has all packets of a flow if they entered at one edge, and left at another.
+#[test]
+fn a_transit_count_is_of_what_came_from_one_edge_and_went_to_one() {
+    let of = |hosts: &str, sides: [u8; 3]| {
+        let mut network = Network::of(&["e1", "e2", "e3", "s1"], json!({ "hosts": hosts }));
+        network.count_of(3, &to_host(1), 50, (Entry::PASSED, 63));
+        for (edge, sides) in sides.into_iter().enumerate().filter(|(_, sides)| *sides > 0) {
+            network.refuse_of(edge, &to_host(1), 50, sides);
+        }
+        exact_at(&network.report(), &to_host(1))
+    };
+    const BOTH: u8 = Entry::ENTERED | Entry::LEFT;
+    assert!(of("any", [Entry::ENTERED, Entry::LEFT, 0]));
+    for sides in [
+        [Entry::ENTERED, Entry::ENTERED, Entry::LEFT],
+        [Entry::ENTERED, Entry::LEFT, Entry::LEFT],
+        // Some went to a host of the same edge.
+        [BOTH, 0, 0],
+    ] {
+        assert!(!of("any", sides), "{sides:?}");
+        assert!(of("fixed", sides), "an operator knows better than filters");
+    }
+}
+
+/// An operator who says that hosts are fixed may be wrong; what shows it counts.
 #[test]
 fn a_host_that_has_moved_is_behind_both_edges_for_64_windows() {
-    let mut network = three_edges(json!({}));
+    let mut network = three_edges(json!({ "hosts": "fixed" }));
     network.leave_at_e2(1, 100, 100);
     network.report();
     network.begin();
@@ -73,7 +124,7 @@ fn a_host_that_has_moved_is_behind_both_edges_for_64_windows() {
         network.count_of(0, &to_host(1), 100, (Entry::ENTERED, 64));
         network.count_of(2, &to_host(1), 90, (Entry::LEFT, 63));
         let other = FlowKey::from_words(1, 2, 3, 17);
-        network.refuse_of(1, &other, 10);
+        network.refuse_of(1, &other, 10, Entry::LEFT);
         let named = if window <= 64 { 0 } else { 10 };
         assert_eq!(lost(&network.report(), 1), named, "{window} windows after it moved");
     }
@@ -86,7 +137,7 @@ fn a_flow_that_may_have_entered_elsewhere_has_no_exact_count() {
     network.count_of(1, &from_host(1), 50, (Entry::ENTERED, 64));
     network.count_of(2, &from_host(2), 50, (Entry::ENTERED, 64));
     assert!(exact_at(&network.report(), &from_host(1)), "each edge counted all that it saw");
-    network.refuse_of(2, &from_host(1), 7);
+    network.refuse_of(2, &from_host(1), 7, Entry::ENTERED);
     let report = network.report();
     assert!(!exact_at(&report, &from_host(1)));
     assert!(exact_at(&report, &from_host(2)), "e2 refused nothing");
@@ -113,7 +164,7 @@ fn filters_tell_flows_that_left_elsewhere_from_flows_that_did_not() {
             let counts = Counts { packets: 1, bytes: 100 };
             flows.part(Entry::LEFT, 1).insert(&to_host(flow), &hashes, counts);
             refused.insert(&hashes);
-            network.refuse_of(2, &to_host(flow), 1);
+            network.refuse_of(2, &to_host(flow), 1, Entry::LEFT);
         }
         let uncounted =
             |flows, of| Some(Uncounted { flows: FlowKey::any(flows), refused: vec![of] });

@@ -4,7 +4,7 @@
 //! number (4)
 //! keys: a column for each of their bytes, 13 or 37, in the order of docs/contract.md
 //! packets, bytes, grades, classes, times to live, bitmaps of differences, looped packets,
-//! first packets, times from first to last packets, sides, whether exact:
+//! first packets, times from first to last packets, sides (8 more: local), whether exact:
 //! 8 8 4 1 1 8 8 4 4 1 1 columns, the least significant byte first
 //! ```
 
@@ -41,6 +41,9 @@ pub struct Entry {
     /// On which sides the switch saw it: [`ENTERED`](Self::ENTERED), [`PASSED`](Self::PASSED),
     /// [`LEFT`](Self::LEFT), or several of them.
     pub sides: u8,
+    /// Whether some that entered went to a host of the same switch; where edges don't say that
+    /// ([`Setup::ends`](super::Setup::ends)), it is not set.
+    pub local: bool,
     /// Whether the table had it since its first packet of the window: else it had at least what was
     /// counted.
     pub exact: bool,
@@ -59,6 +62,9 @@ impl Entry {
     /// All of them.
     const SIDES: u8 = Self::ENTERED | Self::PASSED | Self::LEFT;
 
+    /// What stands beside the sides of an entry that is [`local`](Self::local).
+    const LOCAL: u8 = 8;
+
     /// An entry of a flow of which nothing is known yet, to be filled in.
     pub fn new(key: WideKey) -> Self {
         Self {
@@ -72,6 +78,7 @@ impl Entry {
             first_us: 0,
             last_us: 0,
             sides: 0,
+            local: false,
             exact: false,
         }
     }
@@ -96,9 +103,13 @@ impl Entry {
         Some([self.ttl.checked_sub(most_less)?, self.ttl])
     }
 
+    fn sides_sent(&self) -> u8 {
+        self.sides | if self.local { Self::LOCAL } else { 0 }
+    }
+
     /// What is wrong with it: the field, and why.
     fn check(&self) -> Result<(), (&'static str, String)> {
-        let Self { packets, differences, looped, first_us, last_us, sides, .. } = *self;
+        let Self { packets, differences, looped, first_us, last_us, sides, local, .. } = *self;
         if packets == 0 {
             return Err(("packets", "0".to_owned()));
         }
@@ -109,8 +120,9 @@ impl Entry {
             let why = format!("{differences:#x} of {looped} looped packets");
             return Err(("differences", why));
         }
-        if sides == 0 || sides & !Self::SIDES != 0 {
-            return Err(("sides", format!("{sides:#x}")));
+        let is_nowhere = sides == 0 || sides & !Self::SIDES != 0;
+        if is_nowhere || local && sides & Self::ENTERED == 0 {
+            return Err(("sides", format!("{:#x}", self.sides_sent())));
         }
         if last_us < first_us {
             return Err(("last packets", "beyond 2^32 microseconds".to_owned()));
@@ -167,7 +179,15 @@ static FIELDS: [Field; 11] = [
         get: |it| it.last_us.wrapping_sub(it.first_us).into(),
         set: |it, to| it.last_us = it.first_us.wrapping_add(to as u32),
     },
-    Field { name: "sides", width: 1, get: |it| it.sides.into(), set: |it, to| it.sides = to as u8 },
+    Field {
+        name: "sides",
+        width: 1,
+        get: |it| it.sides_sent().into(),
+        set: |it, to| {
+            it.sides = to as u8 & !Entry::LOCAL;
+            it.local = to as u8 & Entry::LOCAL != 0;
+        },
+    },
     Field { name: "exact", width: 1, get: |it| it.exact.into(), set: |it, to| it.exact = to == 1 },
 ];
 

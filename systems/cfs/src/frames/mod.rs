@@ -6,7 +6,9 @@
 //! recorded in the same table as those that leave it, by the bit that they are stamped with. The
 //! body of a notice is a [`Notice`].
 
+mod ends;
 mod entries;
+mod filters;
 mod notice;
 mod pins;
 mod residual;
@@ -16,6 +18,8 @@ mod window;
 
 use calumma_wire::{Offer, SystemId};
 
+pub use self::ends::Ends;
+pub(crate) use self::ends::bits as bits_of_ends;
 pub use self::entries::Entry;
 pub use self::notice::Notice;
 pub use self::pins::{Holding, Pins, Plan};
@@ -40,5 +44,8 @@ pub const WORDS_SINCE: u8 = 5;
 /// The first version in which plans may divide the memory of table and residual anew.
 pub const ALPHA_SINCE: u8 = 6;
 
+/// The first version in which edges may say where flows without an entry entered and left.
+pub const ENDS_SINCE: u8 = 7;
+
 /// What a switch that runs it offers.
-pub const OFFER: Offer = Offer { system: SystemId::CFS, lowest: 1, highest: ALPHA_SINCE };
+pub const OFFER: Offer = Offer { system: SystemId::CFS, lowest: 1, highest: ENDS_SINCE };

@@ -6,7 +6,7 @@
 //! what entered, if it is apart, and the rest:
 //!     packets (8), and a column for each byte of a bucket:
 //!     each sum of fragments (4), packets (4), bytes (8), over all arrays
-//! number of filters (2), each: its blocks (4), and a column for each byte of its words (4)
+//! the filters of refused flows: see `filters`
 //! ```
 //!
 //! How many buckets there are the [`Setup`] says, and the share of the window: an edge gives half
@@ -17,17 +17,12 @@ use calumma_sketch::residual::{ARRAYS, Contents, Fermat, Residual as _};
 use calumma_sketch::table::Refused;
 use calumma_sketch::{AnyKey, Arena, Key, KeyKind, Keyed, either};
 use calumma_wire::DecodeError;
-use calumma_wire::body::{Body, put_u8, put_u16, put_u32, put_u64};
+use calumma_wire::body::{Body, put_u8, put_u64};
 use calumma_wire::columns::{put_words, read_words};
 
 use super::entries::Entry;
+use super::filters;
 use super::setup::Setup;
-
-/// The most lcores whose tables have a filter each.
-const MOST_FILTERS: u16 = 1024;
-
-/// Bits of a block of a filter.
-const BLOCK_BITS: u32 = 32 * Refused::LEAST_WORDS as u32;
 
 /// Flows that a switch's table refused, from their first packet on, and that it evicted, with what
 /// it had counted.
@@ -201,12 +196,7 @@ impl Keyed for Residuals {
 
 pub(super) fn put(out: &mut Vec<u8>, uncounted: &Uncounted) {
     either!(&uncounted.flows, residual => residual.put(out));
-    put_u16(out, uncounted.refused.len() as u16);
-    for filter in &uncounted.refused {
-        let words: Vec<u32> = filter.words().collect();
-        put_u32(out, (words.len() / Refused::LEAST_WORDS) as u32);
-        put_words(out, 4, words.iter().copied());
-    }
+    filters::put(out, &uncounted.refused);
 }
 
 pub(super) fn read(
@@ -219,28 +209,5 @@ pub(super) fn read(
         KeyKind::Ipv4 => AnyKey::Ipv4(Residual::read(body, buckets)?),
         KeyKind::Dual => AnyKey::Dual(Residual::read(body, buckets)?),
     };
-    let offset = body.offset();
-    let number = body.u16("number of filters")?;
-    if !(1..=MOST_FILTERS).contains(&number) {
-        let why = format_args!("{number}: must be 1 to {MOST_FILTERS}");
-        return Err(body.wrong(offset, "number of filters", why));
-    }
-    // Lcores share the bits, and each has a block at least.
-    let mut left = setup.filter_bits.div_ceil(BLOCK_BITS) + u32::from(number);
-    let mut refused = Vec::with_capacity(number.into());
-    for _ in 0..number {
-        let offset = body.offset();
-        let blocks = body.u32("blocks of a filter")?;
-        let rest = left.checked_sub(blocks).filter(|_| blocks > 0);
-        let Some(rest) = rest else {
-            let why = format_args!("{blocks}: must be 1 to {left}");
-            return Err(body.wrong(offset, "blocks of a filter", why));
-        };
-        left = rest;
-        let words = blocks as usize * Refused::LEAST_WORDS;
-        let words = read_words(body, "filter", 4, words)?;
-        let filter = Refused::from_words(&words);
-        refused.push(filter.ok_or_else(|| body.wrong(offset, "filter", "no whole blocks"))?);
-    }
-    Ok(Uncounted { flows, refused })
+    Ok(Uncounted { flows, refused: filters::read(body, setup.filter_bits)? })
 }

@@ -7,6 +7,7 @@
 //! buckets an array of the residual (4), where there is one
 //! a bit each: 1, from version 2 on, where flows without an entry are watched for loops
 //!             2, from version 6 on, where plans divide the memory of table and residual;
+//!             4, from version 7 on, at edges that say where flows entered and left;
 //!             not there where all are 0
 //! ```
 
@@ -78,6 +79,9 @@ pub struct Setup {
     pub guard: bool,
     /// Whether plans say which share of the memory of table and residual the table has.
     pub alpha_moves: bool,
+    /// Whether an edge says which flows without an entry entered there and which left, and of which
+    /// packets went to a host of the same edge; of no use to other switches.
+    pub ends: bool,
 }
 
 /// How large table and residual of a window are.
@@ -92,6 +96,7 @@ pub struct Sizes {
 /// The bit of the setup's last byte for each of what it says.
 const GUARD: u8 = 1;
 const ALPHA_MOVES: u8 = 2;
+const ENDS: u8 = 4;
 
 impl Default for Setup {
     fn default() -> Self {
@@ -107,6 +112,7 @@ impl Default for Setup {
             residual: None,
             guard: false,
             alpha_moves: false,
+            ends: false,
         }
     }
 }
@@ -185,7 +191,7 @@ impl Setup {
         if let Some(buckets) = self.residual {
             put_u32(&mut out, buckets);
         }
-        let bits = [(self.guard, GUARD), (self.alpha_moves, ALPHA_MOVES)];
+        let bits = [(self.guard, GUARD), (self.alpha_moves, ALPHA_MOVES), (self.ends, ENDS)];
         let bits = bits.into_iter().filter_map(|(is_set, bit)| is_set.then_some(bit)).sum();
         if bits > 0_u8 {
             put_u8(&mut out, bits);
@@ -211,18 +217,20 @@ impl Setup {
             residual: None,
             guard: false,
             alpha_moves: false,
+            ends: false,
         };
         let behind_flags = body.offset();
         // A residual has four bytes, and what follows it one.
         let residual = if body.left() > 1 { Some(body.u32("residual")?) } else { None };
         let at_bits = body.offset();
         let bits = if body.left() > 0 { Some(body.u8("guard")?) } else { None };
-        if let Some(bits) = bits.filter(|bits| !(1..=GUARD | ALPHA_MOVES).contains(bits)) {
-            let why = format_args!("{bits}: must be 1 to 3, or not be there");
+        if let Some(bits) = bits.filter(|bits| !(1..=GUARD | ALPHA_MOVES | ENDS).contains(bits)) {
+            let why = format_args!("{bits}: must be 1 to 7, or not be there");
             return Err(body.wrong(at_bits, "guard", why));
         }
         let has = |bit| bits.unwrap_or(0) & bit != 0;
-        let setup = Self { residual, guard: has(GUARD), alpha_moves: has(ALPHA_MOVES), ..setup };
+        let (guard, alpha_moves, ends) = (has(GUARD), has(ALPHA_MOVES), has(ENDS));
+        let setup = Self { residual, guard, alpha_moves, ends, ..setup };
         setup.check().map_err(|(field, why)| {
             let of_field = |field| match field {
                 "entries" => 0,
@@ -364,7 +372,7 @@ mod tests {
             grade in 0..4_usize,
             [claim, reseed]: [bool; 2],
             residual in prop::option::of(Setup::RESIDUAL),
-            [guard, moves]: [bool; 2],
+            [guard, moves, ends]: [bool; 3],
         ) -> Setup {
             let hop = if grade == 3 { Hop::None } else { Hop::Ttl(HopRule { base, offset, step }) };
             let grade = Graded::ALL[grade.min(2)];
@@ -381,6 +389,7 @@ mod tests {
                 residual,
                 guard,
                 alpha_moves: moves && residual.is_some(),
+                ends,
             }
         }
     }
@@ -396,10 +405,17 @@ mod tests {
             let shorter = &bytes[..bytes.len() - cut];
             if let Ok(other) = Setup::decode(shorter) {
                 prop_assert_eq!(other.encode(), shorter);
-                let flags = |of| Setup { residual: None, guard: false, alpha_moves: false, ..of };
+                let none = Setup::default();
+                let flags = |of| Setup {
+                    residual: None,
+                    guard: none.guard,
+                    alpha_moves: none.alpha_moves,
+                    ends: none.ends,
+                    ..of
+                };
                 prop_assert_eq!(flags(other), flags(setup));
             } else {
-                let has_bits = setup.guard || setup.alpha_moves;
+                let has_bits = setup.guard || setup.alpha_moves || setup.ends;
                 let without_bits = has_bits && cut == 1;
                 let without_both = setup.residual.is_some() && cut == 4 + usize::from(has_bits);
                 prop_assert!(!without_bits && !without_both);

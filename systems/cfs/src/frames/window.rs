@@ -10,6 +10,7 @@
 //! entries: their number (4), and columns
 //! the residual, where there is one: see `residual`
 //! flows that may be in loops, where they are looked for: see `suspects`
+//! where flows without an entry entered and left, where edges say it: see `ends`
 //! ```
 
 use calumma_sketch::table::Rank;
@@ -18,6 +19,7 @@ use calumma_wire::DecodeError;
 use calumma_wire::body::{Body, put_u8, put_u32, put_u64};
 use calumma_wire::columns::{put_column, read_column};
 
+use super::ends::{self, Ends};
 use super::entries::{self, Entry};
 use super::residual::{self, Uncounted};
 use super::setup::{Setup, wrong_alpha};
@@ -118,6 +120,8 @@ pub struct Window {
     pub uncounted: Option<Uncounted>,
     /// Flows without an entry that may be in loops, where switches look for them.
     pub suspects: Option<Suspects>,
+    /// Where flows without an entry entered and left, where edges say it.
+    pub ends: Option<Ends>,
 }
 
 impl Window {
@@ -148,6 +152,9 @@ impl Window {
         }
         if let Some(of) = &self.suspects {
             suspects::put(out, self.keys, of);
+        }
+        if let Some(of) = &self.ends {
+            ends::put(out, of);
         }
         std::mem::take(out)
     }
@@ -201,6 +208,7 @@ impl Window {
             }
         }
         let suspects = setup.guard.then(|| suspects::read(body, keys)).transpose()?;
+        let ends = setup.ends.then(|| ends::read(body, setup)).transpose()?;
         reader.end()?;
         Ok(Self {
             keys,
@@ -214,6 +222,7 @@ impl Window {
             entries,
             uncounted,
             suspects,
+            ends,
         })
     }
 }

@@ -18,11 +18,23 @@ pub(super) struct Counted {
     pub(super) last_us: u32,
     /// TTL of the first packet.
     pub(super) ttl: u8,
-    /// As [`Entry::sides`].
+    /// As [`Entry::sides`], and [`LOCAL`](Self::LOCAL).
     pub(super) sides: u8,
 }
 
 impl Counted {
+    /// Beside the sides: packets went to a host of the same switch.
+    pub(super) const LOCAL: u8 = 1 << 7;
+
+    pub(super) fn is_local(&self) -> bool {
+        self.sides & Self::LOCAL != 0
+    }
+
+    /// As [`Entry::sides`].
+    pub(super) fn sides(&self) -> u8 {
+        self.sides & !Self::LOCAL
+    }
+
     /// Adds a packet that came `us` after the window began.
     #[inline(always)]
     pub(super) fn add(&mut self, fields: IpFields, us: u32, side: u8) {

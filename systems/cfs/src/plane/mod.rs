@@ -6,6 +6,7 @@
 //! how a table chooses (`calumma-sketch`), and what the controller makes of the frames.
 
 mod counted;
+mod ends;
 mod guard;
 mod lcore;
 mod notices;

@@ -16,6 +16,7 @@ use calumma_sketch::{
 };
 
 use super::counted::Counted;
+use super::ends::Ends;
 use super::guard::{Guard, Lives};
 use super::notices::Noticing;
 use crate::frames::{Graded, Residual, Setup, Sizes};
@@ -80,6 +81,8 @@ pub(super) struct Share<K: Key> {
     pub(super) sums: Sums,
     /// Which flows' packets go on claimed; `None` before the first packet.
     pub(super) claims: Option<Claims>,
+    /// Where flows without an entry entered and left, where edges say it.
+    pub(super) ends: Option<Ends>,
 }
 
 /// What one lcore keeps of a window; once others' are merged into it, what all of them do.
@@ -139,7 +142,8 @@ impl<K: Key> Window<K> {
             (BoundedTable::new(Capacity { entries, filter_bits }), residual)
         };
         let arena = common.setup.alpha_moves.then(|| Arena::new(most_lines::<K>(&common, lcores)));
-        let share = Share { table, sums: Sums::default(), claims: None };
+        let ends = common.setup.ends.then(|| Ends::new(filter_bits as u32));
+        let share = Share { table, sums: Sums::default(), claims: None, ends };
         let (flows, others) = (HyperLogLog::new(hll_bits), Vec::new());
         let guard = common.setup.guard.then(Guard::new);
         Self {
@@ -166,7 +170,8 @@ impl<K: Key> Window<K> {
         let of_both = self.arena.as_ref().map_or(of_both, Arena::bytes);
         let guard = self.guard.as_ref().map_or(0, Guard::bytes);
         let filter = table.bytes() - table.bytes_of_entries();
-        filter + of_both + self.flows.registers().len() + guard
+        let ends = self.share.ends.as_ref().map_or(0, Ends::bytes);
+        filter + of_both + self.flows.registers().len() + guard + ends
     }
 
     /// About the largest rank that will be in the table when the window is over, without a pass
@@ -247,8 +252,9 @@ impl<K: Key> Record for Window<K> {
     }
 
     fn clear(&mut self) {
-        let Share { table, sums, claims } = &mut self.share;
+        let Share { table, sums, claims, ends } = &mut self.share;
         table.clear();
+        ends.iter_mut().for_each(Ends::clear);
         (*sums, *claims) = (Sums::default(), None);
         self.flows.clear();
         self.others.clear();
@@ -338,15 +344,32 @@ impl<K: Key> Work for Recording<'_, '_, K> {
         let us = u32::try_from(polled_ns.saturating_sub(window.start_ns) / 1000);
         let us = us.unwrap_or(u32::MAX);
         let epoch = window.epoch;
-        let Share { table, sums, .. } = &mut window.share;
+        let Share { table, sums, ends, .. } = &mut window.share;
         sums.claimed_in += u64::from(claimed.count_ones());
         let (residual, family) = (window.residual.as_mut(), &common.family);
         let guard = window.guard.as_mut();
         let of = (keys, hashes, epoch);
-        let mut counting =
-            Counting { ip, us, side, sums, residual, guard, family, of, noticing, refused: 0 };
+        let side_counted = if single { side | Counted::LOCAL } else { side };
+        let mut counting = Counting {
+            ip,
+            us,
+            side: side_counted,
+            sums,
+            residual,
+            guard,
+            ends: ends.as_mut(),
+            family,
+            of,
+            noticing,
+            refused: 0,
+        };
         table.record(isa, keys, hashes, &ranks[..keys.len().min(BURST)], &mut counting);
         let refused = counting.refused;
+        if refused != 0
+            && let Some(ends) = ends
+        {
+            ends.note_burst(keys, hashes, refused, (side, single));
+        }
         if refused != 0
             && let Some(residual) = &mut window.residual
         {
@@ -392,18 +415,20 @@ fn hash_keys<K: Key>(isa: impl Isa, family: &HashFamily, keys: &[K]) -> HashColu
 /// Puts what an entry counted into a residual.
 #[inline(always)]
 pub(super) fn put<K: Key>(to: &mut Residual<K>, key: &K, hashes: &Hashes, counted: &Counted) {
-    let Counted { packets, bytes, sides, .. } = *counted;
-    to.part(sides, packets).insert(key, hashes, Counts { packets, bytes });
+    let Counted { packets, bytes, .. } = *counted;
+    to.part(counted.sides(), packets).insert(key, hashes, Counts { packets, bytes });
 }
 
 /// Counts the packets of a burst.
 struct Counting<'a, K: Key> {
     ip: &'a [IpFields],
     us: u32,
+    /// As [`Counted::sides`].
     side: u8,
     sums: &'a mut Sums,
     residual: Option<&'a mut Residual<K>>,
     guard: Option<&'a mut Guard<K>>,
+    ends: Option<&'a mut Ends>,
     family: &'a HashFamily,
     /// Their keys and hashes, and the window's first epoch.
     of: (&'a [K], &'a HashColumns, u64),
@@ -447,6 +472,9 @@ impl<K: Key> Sink<K, Counted> for Counting<'_, K> {
         self.sums.evicted += value.packets;
         if let Some(residual) = &mut self.residual {
             put(residual, key, &self.family.hash(key), value);
+        }
+        if let Some(ends) = &mut self.ends {
+            ends.note(&self.family.hash(key), value.sides(), value.is_local());
         }
         if value.differences != 0
             && let Some(guard) = &mut self.guard

@@ -9,6 +9,7 @@ use calumma_sketch::table::{Flow, Rank, Turnover};
 use calumma_sketch::{Key, WideKey};
 
 use super::counted::Counted;
+use super::ends::Ends;
 use super::guard::{self, Guard, Lives};
 use super::record::{Share, Window, put};
 use crate::frames::{self, Entry, Suspects, Totals, Uncounted};
@@ -27,10 +28,10 @@ impl Part {
         (self.key, self.counted.first_us, self.counted.ttl, self.rank)
     }
 
-    fn entry(self) -> Entry {
+    /// `says_local`: whether it is wanted where packets went that entered.
+    fn entry(self, says_local: bool) -> Entry {
         let Self { key, rank, counted, exact } = self;
-        let Counted { packets, bytes, differences, looped, first_us, last_us, ttl, sides } =
-            counted;
+        let Counted { packets, bytes, differences, looped, first_us, last_us, ttl, .. } = counted;
         Entry {
             key,
             packets,
@@ -41,7 +42,8 @@ impl Part {
             looped,
             first_us,
             last_us,
-            sides,
+            sides: counted.sides(),
+            local: says_local && counted.is_local(),
             exact,
         }
     }
@@ -53,6 +55,7 @@ impl<K: Key> Window<K> {
         let shares: Vec<&Share<K>> = std::iter::once(&self.share).chain(&self.others).collect();
         let mut residual = self.residual.clone();
         let mut refused = Vec::new();
+        let mut ends: Vec<Ends> = Vec::new();
         let mut suspects: Vec<(WideKey, Lives)> = Vec::new();
         let memory = (self.bytes() * shares.len()) as u64;
         let mut totals = Totals { memory, ..Totals::default() };
@@ -72,6 +75,13 @@ impl<K: Key> Window<K> {
                 }
                 refused.push(filter);
             }
+            if let Some(of_lcore) = &share.ends {
+                let mut of_lcore = of_lcore.clone();
+                for Flow { key, value, .. } in &surplus {
+                    of_lcore.note(&self.common.family.hash(*key), value.sides(), value.is_local());
+                }
+                ends.push(of_lcore);
+            }
             let seen_by_others = |key: &K| {
                 let mut others = shares.iter().enumerate().filter(|(other, _)| *other != at);
                 others.any(|(_, of)| of.table.has_seen(&self.common.family, key))
@@ -89,7 +99,8 @@ impl<K: Key> Window<K> {
             Some(last) if last.key == part.key => last.counted.join(&part.counted),
             _ => merged.push(part),
         });
-        let entries: Vec<Entry> = merged.into_iter().map(Part::entry).collect();
+        let says_local = self.common.setup.ends;
+        let entries: Vec<Entry> = merged.into_iter().map(|it| it.entry(says_local)).collect();
         let counted: u64 = entries.iter().map(|entry| entry.packets).sum();
         totals.packets = counted + totals.refused_packets + totals.evicted_packets;
         let looked_for = |guard: &Guard<K>| {
@@ -119,6 +130,7 @@ impl<K: Key> Window<K> {
             entries,
             uncounted: residual.map(|residual| Uncounted { flows: K::any(residual), refused }),
             suspects,
+            ends: self.common.setup.ends.then(|| Ends::frame(&ends)),
         }
     }
 }

@@ -82,6 +82,8 @@ impl Switch {
 
     pub(crate) fn with_role(net: &Net, node: u16, lcores: usize, role: Role) -> Self {
         let Net { carrier, keys, setup } = *net;
+        // As controllers have it.
+        let setup = Setup { ends: setup.ends && role == Role::Edge, ..setup };
         let (mut merger, mailboxes) = LcoreMerger::new(lcores);
         let session = SessionContext { role, ..session(node, lcores) };
         let systems = vec![begin(&session, setup).unwrap()];

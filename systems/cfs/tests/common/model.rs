@@ -65,6 +65,7 @@ pub(crate) fn entry(
         first_us: us(first.at_ns),
         last_us: us(packets.iter().map(|packet| packet.at_ns).max().unwrap()),
         sides: packets.iter().fold(0, |sides, packet| sides | packet.side),
+        local: false,
         exact: true,
     }
 }

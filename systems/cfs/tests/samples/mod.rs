@@ -1,7 +1,7 @@
 //! Windows of a switch, one of each kind.
 
 use calumma_cfs::frames::{
-    Entry, Notice, Residual, Setup, Suspect, Suspects, Totals, Uncounted, Window,
+    Ends, Entry, Notice, Residual, Setup, Suspect, Suspects, Totals, Uncounted, Window,
 };
 use calumma_sketch::residual::{Counts, Residual as _};
 use calumma_sketch::table::{Rank, Refused};
@@ -26,6 +26,7 @@ pub(crate) fn ipv4() -> Window {
         first_us: 1000,
         last_us: 50_000 + u32::from(port),
         sides: Entry::ENTERED,
+        local: false,
         exact: true,
     };
     let looped = Entry {
@@ -62,6 +63,7 @@ pub(crate) fn ipv4() -> Window {
         entries: vec![entry(1, 500), entry(2, 2), looped],
         uncounted: None,
         suspects: None,
+        ends: None,
     }
 }
 
@@ -114,6 +116,24 @@ pub(crate) fn divided() -> (Setup, Window) {
     let refused = of_edge.uncounted.as_ref().unwrap().refused.clone();
     let uncounted = Some(Uncounted { flows: AnyKey::Ipv4(residual), refused });
     (setup, Window { alpha: Some(75), uncounted, ..of_edge })
+}
+
+/// The window of an edge of two lcores that says where flows entered and left, and what it measures
+/// by.
+#[allow(dead_code, reason = "not every test crate has ends")]
+pub(crate) fn with_ends() -> (Setup, Window) {
+    let family = HashFamily::new(&HashKey::from_bytes([3; 32]));
+    let filter = |flows: &[u32]| {
+        let mut filter = Refused::from_words(&[0; 2 * Refused::LEAST_WORDS]).unwrap();
+        let hashes = flows.iter().map(|&at| family.hash(&FlowKey::from_words(at, 9, 7 << 16, 6)));
+        hashes.for_each(|hashes| filter.insert(&hashes));
+        filter
+    };
+    let entered = vec![filter(&[1, 2, 3]), filter(&[4])];
+    let ends = Ends { entered, left: vec![filter(&[3, 5]), filter(&[])] };
+    let (setup, mut window) = divided();
+    window.entries[1].local = true;
+    (Setup { ends: true, ..setup }, Window { ends: Some(ends), ..window })
 }
 
 /// A window with a flow of each family, of a switch that took all flows.

@@ -8,11 +8,11 @@ use calumma_analysis::{
     AnyAnalysis, Collected, Deployment, EpochHead, HashKeys, Node, NodeEnd, System, SystemReport,
 };
 use calumma_analysis::{Delivery, run::AnySide};
-use calumma_cfs::frames::{Entry, Setup, Totals, WORDS_SINCE, Window, salt};
+use calumma_cfs::frames::{Ends, Entry, OFFER, Setup, Totals, WORDS_SINCE, Window, salt};
 use calumma_cfs_analysis::{Cfs, Found};
 use calumma_epoch::{EpochClock, Guards};
-use calumma_sketch::table::Rank;
-use calumma_sketch::{FlowKey, HashKey, HyperLogLog, KeyKind, WideKey};
+use calumma_sketch::table::{Rank, Refused};
+use calumma_sketch::{FlowKey, HashKey, Hashes, HyperLogLog, KeyKind, WideKey};
 use calumma_wire::{Role, Side, SideKind, SystemId};
 use serde_json::json;
 
@@ -27,8 +27,8 @@ pub(crate) struct Network {
     /// What each node kept in the window.
     pub(crate) windows: Vec<Window>,
     pub(crate) late: Vec<Option<u64>>,
-    /// Nodes with the version in which words follow from wide keys.
-    pub(crate) newer: Vec<usize>,
+    /// Nodes with the version before that in which words follow from wide keys.
+    pub(crate) older: Vec<usize>,
     pub(crate) window: u64,
 }
 
@@ -67,7 +67,7 @@ impl Network {
         let analysis = Cfs.start(&deployment).unwrap().unwrap();
         let (windows, late) = (Vec::new(), Vec::new());
         let mut network =
-            Self { keys, nodes, analysis, windows, late, newer: Vec::new(), window: 1000 };
+            Self { keys, nodes, analysis, windows, late, older: Vec::new(), window: 1000 };
         network.begin();
         network
     }
@@ -87,8 +87,14 @@ impl Network {
             entries: Vec::new(),
             uncounted: None,
             suspects: None,
+            ends: None,
         };
         self.windows = vec![empty; self.nodes.len()];
+        let filter = Refused::from_words(&[0; 32 * Refused::LEAST_WORDS]).unwrap();
+        let ends = Ends { entered: vec![filter.clone()], left: vec![filter] };
+        for (node, window) in self.nodes.iter().zip(&mut self.windows) {
+            window.ends = (node.role == Role::Edge).then(|| ends.clone());
+        }
         self.late = vec![Some(0); self.nodes.len()];
     }
 
@@ -120,7 +126,7 @@ impl Network {
         packets: u64,
         (sides, ttl): (u8, u8),
     ) -> &mut Entry {
-        let hashes = self.keys.newest().family.hash(key);
+        let hashes = self.words_at(at, key);
         let family = self.keys.newest().family.clone();
         let seeds = (setup().seed(self.window), salt(self.nodes[at].id));
         let grade = setup().grade_of(&family, &hashes, seeds, ttl);
@@ -139,6 +145,7 @@ impl Network {
             first_us: 0,
             last_us: 10,
             sides,
+            local: false,
             exact: true,
         });
         window.entries.last_mut().unwrap()
@@ -147,14 +154,27 @@ impl Network {
     /// Lets a node see packets of a flow that its table has no room for.
     pub(crate) fn refuse(&mut self, node: &str, flow: u32, packets: u64) {
         let at = self.position(node);
-        self.refuse_of(at, &key(flow), packets);
+        let side = match node {
+            "e1" => Entry::ENTERED,
+            "e2" => Entry::LEFT,
+            _ => Entry::PASSED,
+        };
+        self.refuse_of(at, &key(flow), packets, side);
     }
 
-    /// The same of any flow.
-    pub(crate) fn refuse_of(&mut self, at: usize, key: &FlowKey, packets: u64) {
-        let hashes = self.keys.newest().family.hash(key);
+    /// The same of any flow, which comes on these sides.
+    pub(crate) fn refuse_of(&mut self, at: usize, key: &FlowKey, packets: u64, sides: u8) {
+        let (words, hashes) = (self.words_at(at, key), self.keys.newest().family.hash(key));
         let window = &mut self.windows[at];
-        window.flows.insert(&hashes);
+        window.flows.insert(&words);
+        for ends in window.ends.iter_mut() {
+            for (side, filters) in
+                [(Entry::ENTERED, &mut ends.entered), (Entry::LEFT, &mut ends.left)]
+            {
+                let filters = filters.iter_mut().filter(|_| sides & side != 0);
+                filters.for_each(|filter| filter.insert(&hashes));
+            }
+        }
         window.totals.packets += packets;
         window.totals.refused_packets += packets;
         window.totals.refused += 1;
@@ -163,6 +183,11 @@ impl Network {
     pub(crate) fn side(&self, at: usize, side: SideKind) -> Side {
         let mut window = self.windows[at].clone();
         window.entries.sort_by_key(|entry| entry.key);
+        // What the node's version has.
+        let setup = self.setup_at(at);
+        window.suspects = setup.guard.then(|| window.suspects.unwrap_or_default());
+        window.alpha = setup.alpha_moves.then(|| window.alpha.unwrap_or_default());
+        window.ends = window.ends.filter(|_| setup.ends);
         let (packets, body) = match side {
             SideKind::Ingress => (0, Vec::new()),
             _ => (window.totals.packets, window.encode()),
@@ -172,12 +197,27 @@ impl Network {
     }
 
     pub(crate) fn decode(&self, at: usize, side: Side) -> Result<AnySide, String> {
-        // Nodes with the first version don't watch flows without an entry for loops.
-        let version = match &self.windows[at].suspects {
-            Some(_) if self.newer.contains(&at) => WORDS_SINCE,
-            suspects => 1 + u8::from(suspects.is_some()),
-        };
-        self.analysis.decode(&self.nodes[at], version, side)
+        self.analysis.decode(&self.nodes[at], self.version_of(at), side)
+    }
+
+    fn version_of(&self, at: usize) -> u8 {
+        if self.older.contains(&at) { WORDS_SINCE - 1 } else { OFFER.highest }
+    }
+
+    /// What a node measures by.
+    pub(crate) fn setup_at(&self, at: usize) -> Setup {
+        let setup = self.analysis.setup(&self.nodes[at], self.version_of(at)).setup;
+        Setup::decode(&setup).unwrap()
+    }
+
+    /// The hashes that a flow's words follow from at a node.
+    fn words_at(&self, at: usize, key: &FlowKey) -> Hashes {
+        let family = &self.keys.newest().family;
+        if self.version_of(at) < WORDS_SINCE {
+            family.hash(key)
+        } else {
+            family.hash(&WideKey::from(*key))
+        }
     }
 
     /// The report on the window, in which the nodes that are sealed deliver.

@@ -1,0 +1,184 @@
+//! Which flows without an entry entered at an edge and which left there, for the controller to know
+//! whether another edge's count of a flow may lack packets.
+
+use calumma_sketch::table::Refused;
+use calumma_sketch::{HashColumns, Hashes, Key};
+
+use crate::frames::{self, Entry, bits_of_ends};
+
+/// Bits that a flow of a filter has at least when it is sent, where the filter has room for that:
+/// less than one in ten thousand other flows are mistaken for one of the filter's.
+const BITS_SENT: u64 = 32;
+
+const BLOCK_BITS: u64 = 32 * Refused::LEAST_WORDS as u64;
+
+/// Notes that for one lcore.
+#[derive(Clone, Debug)]
+pub(super) struct Ends {
+    entered: Noted,
+    left: Noted,
+}
+
+impl Ends {
+    /// Nothing noted, for an lcore whose table's filter has so many bits. It takes its memory now.
+    pub(super) fn new(filter_bits: u32) -> Self {
+        let empty = Noted::new(bits_of_ends(filter_bits));
+        Self { entered: empty.clone(), left: empty }
+    }
+
+    /// Bytes of memory that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        self.entered.bytes() + self.left.bytes()
+    }
+
+    /// Notes a flow of which packets without an entry came on these sides, to a host of the same
+    /// edge or not.
+    #[inline(always)]
+    pub(super) fn note(&mut self, hashes: &Hashes, sides: u8, is_local: bool) {
+        if sides & Entry::ENTERED != 0 {
+            self.entered.note(hashes);
+        }
+        if sides & Entry::LEFT != 0 || is_local {
+            self.left.note(hashes);
+        }
+    }
+
+    /// The same of the packets of a burst that a bit is set for.
+    #[inline(always)]
+    pub(super) fn note_burst<K: Key>(
+        &mut self,
+        keys: &[K],
+        hashes: &HashColumns,
+        mut packets: u32,
+        (sides, is_local): (u8, bool),
+    ) {
+        let mut last = None;
+        while packets != 0 {
+            let at = packets.trailing_zeros() as usize;
+            packets &= packets - 1;
+            let key = keys.get(at);
+            if last != Some(key) {
+                self.note(&hashes.of(at), sides, is_local);
+            }
+            last = Some(key);
+        }
+    }
+
+    /// Forgets all flows. Takes new memory where there were any.
+    pub(super) fn clear(&mut self) {
+        self.entered.clear();
+        self.left.clear();
+    }
+
+    /// What is sent of the lcores' notes.
+    pub(super) fn frame(lcores: &[Self]) -> frames::Ends {
+        let of = |side: fn(&Self) -> &Noted| lcores.iter().map(|it| side(it).folded()).collect();
+        frames::Ends { entered: of(|it| &it.entered), left: of(|it| &it.left) }
+    }
+}
+
+/// Flows in a filter.
+#[derive(Clone, Debug)]
+struct Noted {
+    filter: Refused,
+    /// How many were new to it.
+    flows: u64,
+}
+
+impl Noted {
+    fn new(bits: u32) -> Self {
+        let blocks = (bits / BLOCK_BITS as u32).max(1);
+        // An eighth of the largest power of two in it, times 4 to 7: halves of it are whole blocks.
+        let unit = 1 << blocks.ilog2().saturating_sub(2);
+        Self { filter: empty(blocks / unit * unit), flows: 0 }
+    }
+
+    fn bytes(&self) -> usize {
+        4 * self.filter.words().count()
+    }
+
+    #[inline(always)]
+    fn note(&mut self, hashes: &Hashes) {
+        if !self.filter.contains(hashes) {
+            self.filter.insert(hashes);
+            self.flows += 1;
+        }
+    }
+
+    fn clear(&mut self) {
+        if self.flows > 0 {
+            let blocks = self.filter.words().count() / Refused::LEAST_WORDS;
+            *self = Self { filter: empty(blocks as u32), flows: 0 };
+        }
+    }
+
+    /// The filter, as small as its flows need it. The halves of each pair of blocks are laid over
+    /// each other: a flow's place in a filter of half as many blocks is half of what it was.
+    fn folded(&self) -> Refused {
+        let mut words: Vec<u32> = self.filter.words().collect();
+        loop {
+            let blocks = words.len() / Refused::LEAST_WORDS;
+            let bits = blocks as u64 * BLOCK_BITS;
+            if blocks % 2 == 1 || bits / 2 < self.flows * BITS_SENT {
+                break;
+            }
+            let pairs = words.chunks_exact(2 * Refused::LEAST_WORDS);
+            let folded = pairs.flat_map(|pair| {
+                let (one, other) = pair.split_at(Refused::LEAST_WORDS);
+                one.iter().zip(other).map(|(one, other)| one | other)
+            });
+            words = folded.collect();
+        }
+        Refused::from_words(&words).unwrap_or_else(|| self.filter.clone())
+    }
+}
+
+/// A filter of so many blocks without a flow.
+fn empty(blocks: u32) -> Refused {
+    let words = vec![0; blocks.max(1) as usize * Refused::LEAST_WORDS];
+    // Only more blocks than a filter can have are no filter: no setup has them.
+    Refused::from_words(&words).expect("whole blocks")
+}
+
+#[cfg(test)]
+mod tests {
+    use calumma_sketch::{FlowKey, HashFamily, HashKey};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn family() -> HashFamily {
+        HashFamily::new(&HashKey::from_bytes([4; 32]))
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_noted_is_sent_and_little_else(
+            bits in 1024_u32..1 << 16,
+            number in 0..400_u32,
+        ) {
+            let family = family();
+            let flow = |at: u32| family.hash(&FlowKey::from_words(at, 1, 2, 17));
+            let mut ends = Ends::new(bits);
+            for at in 0..number {
+                ends.note(&flow(at), [Entry::ENTERED, Entry::LEFT][at as usize % 2], at % 8 == 0);
+            }
+            let sent = Ends::frame(std::slice::from_ref(&ends));
+            for at in 0..number {
+                let (is_left, is_local) = (at % 2 == 1, at % 8 == 0);
+                prop_assert!(is_left || sent.may_have(Entry::ENTERED, &flow(at)));
+                prop_assert!(!(is_left || is_local) || sent.may_have(Entry::LEFT, &flow(at)));
+            }
+            let others = number..number + 1000;
+            let mistaken = others.filter(|&at| sent.may_have(Entry::ENTERED, &flow(at))).count();
+            let roomy = u64::from(number) * 2 * BITS_SENT < u64::from(bits);
+            prop_assert!(!roomy || mistaken <= 20, "{mistaken} of 1000");
+            let words = sent.entered[0].words().count() as u64;
+            prop_assert!(32 * words <= u64::from(bits / 2).max(BLOCK_BITS));
+            prop_assert!(number > 0 || words as usize <= 7 * Refused::LEAST_WORDS);
+            ends.clear();
+            let none = Ends::frame(&[ends]);
+            prop_assert!((0..number).all(|at| !none.may_have(Entry::ENTERED, &flow(at))));
+        }
+    }
+}
