@@ -2,6 +2,7 @@
 //! metrics of appendix C of the ChameleMon paper.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 
 use calumma_baselines::{Query, Tracked};
 use calumma_sketch::FlowKey;
@@ -123,7 +124,7 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// The harmonic mean of precision and recall.
-fn f1(estimates: &HashSet<FlowKey>, truth: &HashSet<FlowKey>) -> f64 {
+pub(super) fn f1<T: Eq + Hash>(estimates: &HashSet<T>, truth: &HashSet<T>) -> f64 {
     let right = estimates.intersection(truth).count() as f64;
     2.0 * right / ((estimates.len() + truth.len()) as f64).max(1.0)
 }

@@ -85,13 +85,8 @@ impl Window {
     pub(super) fn new(flows: usize, packets: usize, seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         let keys = workload::keys(flows, seed);
-        let mut path = || {
-            let pod = rng.random_range(1..4_u32);
-            let [edge, up, core, down] = [2, 2, 4, 2].map(|of| rng.random_range(0..of));
-            let nodes = [pod * 10 + edge, pod * 10 + 4 + up, 100 + core, 4 + down, 2];
-            Path::new(nodes, false)
-        };
-        let flows: Vec<(FlowKey, Path)> = keys.iter().map(|key| (*key, path())).collect();
+        let flows: Vec<(FlowKey, Path)> =
+            keys.iter().map(|key| (*key, way_to_sink(&mut rng))).collect();
         let numbers: HashMap<FlowKey, u32> =
             flows.iter().enumerate().map(|(at, (key, _))| (*key, at as u32)).collect();
         let [drawn, _] = workload::zipf_epochs(keys, packets, 1.0, seed);
@@ -235,6 +230,14 @@ impl Window {
         }
         Ok(sink)
     }
+}
+
+/// The way of a flow from another part of a fat-tree to the sink, by five switches.
+pub(super) fn way_to_sink(rng: &mut StdRng) -> Path {
+    let pod = rng.random_range(1..4_u32);
+    let [edge, up, core, down] = [2, 2, 4, 2].map(|of| rng.random_range(0..of));
+    let nodes = [pod * 10 + edge, pod * 10 + 4 + up, 100 + core, 4 + down, 2];
+    Path::new(nodes, false)
 }
 
 fn is_inflated(packets: u64, sum: u64, latency: u32) -> bool {

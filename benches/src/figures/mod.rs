@@ -5,11 +5,13 @@ mod answers;
 mod coverage;
 mod decode_success;
 mod epochs;
+mod heavy;
 mod hinted;
 mod in_band;
 mod insertion;
 mod latency;
 mod loss;
+mod mtu;
 mod selection;
 mod sizing;
 mod sketchint;
@@ -54,7 +56,7 @@ pub fn table() -> Vec<Figure<Setup>> {
         .chain(windows::FIGURES)
         .chain(selection::FIGURES)
         .chain([sketchint::FIGURE, speed::FIGURE, latency::FIGURE, latency::COLLECTION])
-        .chain([in_band::FIGURE])
+        .chain([heavy::FIGURE, in_band::FIGURE, mtu::FIGURE])
         .chain([sizing::FIGURE, hinted::FIGURE, insertion::FIGURE])
         .collect()
 }

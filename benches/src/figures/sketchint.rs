@@ -33,7 +33,12 @@ pub(super) const WIDTHS: [u32; 5] = [2, 4, 8, 16, 32];
 
 /// Arrays of `bytes` in all.
 pub(super) fn levels(bytes: usize) -> [Level; 5] {
-    WIDTHS.map(|bits| Level::new(bits, (bytes * 8 / WIDTHS.len()) as u32 / bits))
+    even_levels(bytes, WIDTHS)
+}
+
+/// The same of these widths, which fill the same memory each.
+pub(super) fn even_levels<const N: usize>(bytes: usize, widths: [u32; N]) -> [Level; N] {
+    widths.map(|bits| Level::new(bits, (bytes * 8 / N) as u32 / bits))
 }
 
 /// Keys that the table beside a sketch holds.
@@ -85,8 +90,12 @@ pub(super) struct Tower {
 
 impl Tower {
     pub(super) fn new(bytes: usize, seed: u64, insertion: Insertion) -> Self {
+        Self::of(&levels(bytes), seed, insertion)
+    }
+
+    pub(super) fn of(levels: &[Level], seed: u64, insertion: Insertion) -> Self {
         let family = HashFamily::new(&HashKey::from_bytes([seed as u8; 32]));
-        let sketch = TowerSketch::new(&levels(bytes)).expect("valid arrays");
+        let sketch = TowerSketch::new(levels).expect("valid arrays");
         Self { family, sketch: sketch.with_insertion(insertion) }
     }
 }

@@ -24,6 +24,14 @@ fn every_figure_is_measured_drawn_and_set_beside_its_claim() {
         assert!(file("svg").unwrap().trim_end().ends_with("</svg>"), "{}", figure.name);
         assert!(file("csv").unwrap().lines().count() > 1, "{}", figure.name);
     }
+    // A header of 16 bytes, and 8 for each switch that there is room for.
+    let named = fs::read_to_string(out.join("sketchint-mtu.csv")).unwrap();
+    for mtu in [1500, 9000] {
+        for (room, switches) in [(48, 4), (47, 3), (40, 3), (39, 2), (24, 1), (23, 0), (0, 0)] {
+            let point = format!("8 bytes a hop\",{},{switches},,\n", mtu - room);
+            assert!(named.contains(&point), "{point}");
+        }
+    }
     assert!(page.contains("Skipped: there is no no-captures-here/backbone-65k.pcap"));
     let unknown = produce(&figures, &setup, "figure-99", &out).unwrap_err();
     assert!(unknown.to_string().contains("chamelemon-04"), "{unknown}");
