@@ -191,6 +191,40 @@ fn hosts_with_sinks_of_their_own_receive_no_byte_of_int() {
     assert_eq!(hops, BTreeSet::from([Some(3)]));
 }
 
+/// Bounds are held against captures, in each window.
+#[test]
+#[ignore = "end to end: needs root, iperf3 and tcpdump; `cargo xtask test` runs it"]
+fn a_tofino_is_a_source_and_a_sink_and_no_host_receives_a_byte_of_int() {
+    let _alone = alone();
+    let Finished { compared, reports, totals, .. } = play_all("tofino");
+    assert!(compared.windows >= 4 && compared.flows.len() > 40, "{}", compared.to_text());
+    let families: BTreeSet<bool> = compared.flows.keys().map(|flow| flow.src.is_ipv6()).collect();
+    assert_eq!(families.len(), 2);
+    let states: Vec<&str> = reports.iter().filter_map(|of| of["state"].as_str()).collect();
+    let first = states.iter().position(|state| *state == "on").expect("INT is on");
+    let stopped = states[first..].iter().position(|state| *state != "on").expect("it stops");
+    assert!(states[first + stopped..].contains(&"on"), "{states:?}");
+    assert!(totals["e1"]["sketchint.stripped"] > 100, "{:?}", totals["e1"]);
+    // What the Tofino's packets met is in bounds, and what it sent is not.
+    let whole = reports.iter().filter(|of| of["state"] == "on" && of["complete"] == true);
+    let mut seen = 0;
+    for report in whole {
+        let nodes = list(report, "nodes").filter(|of| of["at_most"].as_u64() > Some(0));
+        let nodes: BTreeMap<&str, &Value> =
+            nodes.filter_map(|of| Some((of["node"].as_str()?, of))).collect();
+        let [e1, s1] = ["e1", "s1"].map(|node| nodes[node]);
+        for node in [e1, s1] {
+            assert!(node["packets"].is_null() && node["at_least"].as_u64() > Some(0), "{node}");
+            assert_eq!(node["latency_sinks"], serde_json::json!(["e1"]));
+            assert!(node["latency_us"]["mean"].as_f64() > Some(0.0), "{node}");
+        }
+        let of_tofino = list(report, "sinks").find(|of| of["edge"] == "e2").expect("a sink");
+        assert!(of_tofino["int_packets"].as_u64() > Some(50), "{of_tofino}");
+        seen += 1;
+    }
+    assert!(seen >= 4, "{states:?}");
+}
+
 /// Whatever is on its way when the sink dies, no host receives a stack: captures say so.
 #[test]
 #[ignore = "end to end: needs root, DPDK, iperf3 and tcpdump; `cargo xtask test` runs it"]
