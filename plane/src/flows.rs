@@ -1,5 +1,6 @@
 //! The flows of a burst: what is read from its headers once, for every system that is on.
 
+mod dates;
 mod details;
 
 use calumma_sketch::{BURST, FlowKey, HashColumns, Key};
@@ -29,8 +30,8 @@ pub struct Flows<K> {
     marked: u32,
     /// A bit for each packet: whether it carries a mark of an older epoch.
     stale: u32,
-    /// A bit for each packet: whether its mark has the bits of the epoch's number above the
-    /// timestamp bit.
+    /// A bit for each packet: whether its mark, valid or not, has the bits of the epoch's number
+    /// above the timestamp bit.
     dated: u32,
     /// A bit for each packet: the lower of these, and the upper one.
     epoch_bits: [u32; 2],
@@ -232,32 +233,29 @@ impl<K: Key> Flows<K> {
     pub(crate) fn set_mark(&mut self, at: usize, mark: Option<Mark>) {
         if let Some(mark) = mark {
             self.marked |= 1 << at;
-            self.bits |= (mark.bit as u32 & 1) << at;
-            self.hierarchies[at] = mark.hierarchy;
-            if let Some(bits) = mark.epoch.get() {
-                self.dated |= 1 << at;
-                self.epoch_bits[0] |= (u32::from(bits) & 1) << at;
-                self.epoch_bits[1] |= (u32::from(bits) >> 1) << at;
-            }
+            self.set_said(at, mark);
         }
     }
 
-    /// Tells packets of the two newest epochs, the last of which is `newest`, from older ones, as
-    /// far as their marks say.
+    /// Notes what packet number `at` of these, which has no valid mark, says of the one that it may
+    /// have had.
     #[inline(always)]
-    pub(crate) fn date(&mut self, newest: u64) {
-        self.newest = newest;
-        if self.dated == 0 {
-            return;
+    pub(crate) fn set_unproven(&mut self, at: usize, mark: Option<Mark>) {
+        if let Some(mark) = mark {
+            self.set_said(at, mark);
         }
-        let wanted = [0, 1].map(|bit| latest(newest, bit) >> 1);
-        let differs = |column: u32, at: u32| {
-            let column_of = |bit: usize| 0_u32.wrapping_sub((wanted[bit] >> at) as u32 & 1);
-            column ^ (self.bits & column_of(1) | !self.bits & column_of(0))
-        };
-        let [low, high] = self.epoch_bits;
-        self.stale = self.dated & self.marked & (differs(low, 0) | differs(high, 1));
-        self.marked &= !self.stale;
+    }
+
+    /// Notes what a mark says, be it valid or not.
+    #[inline(always)]
+    fn set_said(&mut self, at: usize, mark: Mark) {
+        self.bits |= (mark.bit as u32 & 1) << at;
+        self.hierarchies[at] = mark.hierarchy;
+        if let Some(bits) = mark.epoch.get() {
+            self.dated |= 1 << at;
+            self.epoch_bits[0] |= (u32::from(bits) & 1) << at;
+            self.epoch_bits[1] |= (u32::from(bits) >> 1) << at;
+        }
     }
 
     /// Gives out by timestamp bit only packets of these from here on: bit 0 for 0, bit 1 for 1.
@@ -270,27 +268,6 @@ impl<K: Key> Flows<K> {
     #[inline(always)]
     fn wants(&self, bit: usize) -> bool {
         self.wanted >> bit & 1 == 1
-    }
-
-    /// The packets whose marks say that they are older than the newest epoch with their timestamp
-    /// bit: their numbers, and by how many epochs, 2, 4 or 6. A packet that is older by eight more
-    /// looks the same, and one of the epoch to come, whose edge has a fast clock, like 6.
-    #[inline]
-    pub fn stale(&self) -> impl Iterator<Item = (usize, u8)> {
-        let of_bit = |bit, which: u32| if self.wants(bit) { which } else { 0 };
-        let wanted = of_bit(0, !self.bits) | of_bit(1, self.bits);
-        positions(self.stale & wanted).map(|at| {
-            let [low, high] = self.epoch_bits.map(|column| u64::from(column >> at & 1));
-            let wanted = latest(self.newest, (self.bits >> at & 1) as usize) >> 1;
-            (at, (wanted.wrapping_sub(high << 1 | low) & 0b11) as u8 * 2)
-        })
-    }
-
-    /// Whether marks have bits of the epoch's number above the timestamp bit: all of a carrier do,
-    /// or none.
-    #[inline]
-    pub fn are_dated(&self) -> bool {
-        self.dated != 0
     }
 
     /// A bit for each packet there is.
@@ -446,12 +423,6 @@ impl<K: Key> Flows<K> {
             record(OfBit { bit, which: of_bit, keys, hashes: None, hierarchies });
         }
     }
-}
-
-/// The newest epoch with this timestamp bit.
-#[inline(always)]
-fn latest(newest: u64, bit: usize) -> u64 {
-    newest.wrapping_sub((newest ^ bit as u64) & 1)
 }
 
 /// Packets that carry one timestamp bit.

@@ -27,7 +27,9 @@ pub struct Stray<K> {
     /// The hierarchy that they carried; 0 where they carried no mark.
     pub hierarchy: Hierarchy,
     /// By how many epochs they are older than the one of their timestamp bit that is or was open
-    /// last; [`UNDATED`] where none is open and their carrier says no more than the bit.
+    /// last; [`UNDATED`] where none is open and their carrier says no more than the bit. Of packets
+    /// without a valid mark, what nothing proves: by how many they say to be older, 0 to 7, or
+    /// [`UNDATED`].
     pub epochs_back: u8,
     /// How many they are, at least 1.
     pub packets: u32,

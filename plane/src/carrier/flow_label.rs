@@ -77,6 +77,13 @@ impl Carry for FlowLabel<'_> {
     }
 
     #[inline]
+    fn unproven<P: Packet>(self, packet: &P, ip_offset: usize) -> Option<Mark> {
+        let header = Self::header(packet.bytes(), ip_offset)?;
+        let word = u32::from_be_bytes(*header.first_chunk()?);
+        self.signer.and_then(|_| signed::unproven((word >> FIELDS_SHIFT) as u8))
+    }
+
+    #[inline]
     fn claim<P: Packet>(self, packet: &P, ip_offset: usize) -> bool {
         let header = Self::header(packet.bytes(), ip_offset);
         header.is_some_and(|header| header[2] >> 4 & signed::CLAIM != 0)

@@ -154,6 +154,15 @@ impl Carry for IpId<'_> {
     }
 
     #[inline]
+    fn unproven<P: Packet>(self, packet: &P, ip_offset: usize) -> Option<Mark> {
+        match Self::header(packet.bytes(), ip_offset) {
+            Some((_, Datagram::Untouchable)) => None,
+            Some((header, _)) => self.signer.and_then(|_| signed::unproven(header[4])),
+            None => self.label().unproven(packet, ip_offset),
+        }
+    }
+
+    #[inline]
     fn claim<P: Packet>(self, packet: &P, ip_offset: usize) -> bool {
         match Self::header(packet.bytes(), ip_offset) {
             Some((header, _)) => header[4] & signed::CLAIM != 0,
@@ -349,6 +358,38 @@ mod tests {
             assert_eq!((carrier.claim(&frame, 14), frame != before), (changes, changes));
             assert_eq!(checksum(&frame.bytes()[14..34]), 0);
             assert_eq!(carrier.read(&frame, 14), Some(mark));
+        }
+    }
+
+    /// Translated, with a claim or without.
+    #[test]
+    fn what_a_mark_says_can_be_read_where_its_signature_does_not_fit() {
+        let (signer, numbers) = (signer(), Numbers::new());
+        let carrier = IpId { signer: Some(&signer), numbers: &numbers, claims: 0 };
+        for (mark, claimed) in dated_marks().flat_map(|mark| [(mark, false), (mark, true)]) {
+            let mut frame = Frame::new(datagram(0x4000, 6));
+            carrier.write(&mut frame, 14, mark);
+            carrier.set_claim(&mut frame, 14, claimed);
+            frame.bytes_mut()[33] ^= 1;
+            let before = frame.clone();
+            assert_eq!((carrier.take(&mut frame, 14), &frame), (None, &before));
+            assert_eq!(carrier.unproven(&frame, 14), Some(mark));
+            let keyless = IpId { signer: None, ..carrier };
+            assert_eq!(keyless.unproven(&frame, 14), None);
+            frame.bytes_mut()[18] |= 0b100;
+            assert_eq!(carrier.unproven(&frame, 14), None, "no mark has this bit");
+            frame.bytes_mut()[18] &= !0b100;
+            frame.bytes_mut()[21] = 1;
+            assert_eq!(carrier.unproven(&frame, 14), None, "not one that was marked");
+        }
+        let label = FlowLabel { signer: Some(&signer), claims: 0 };
+        for mark in dated_marks() {
+            let mut frame = Frame::new(ipv6_packet(&[], 6, &[0; 20]).to_vec());
+            label.write(&mut frame, 14, mark);
+            frame.bytes_mut()[14 + 39] ^= 1;
+            assert_eq!(label.read(&frame, 14), None);
+            assert_eq!([carrier.unproven(&frame, 14), label.unproven(&frame, 14)], [Some(mark); 2]);
+            assert_eq!(FlowLabel::default().unproven(&frame, 14), None);
         }
     }
 

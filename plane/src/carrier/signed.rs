@@ -38,6 +38,13 @@ pub(super) fn mark(fields: u8, claims: u8) -> Option<Mark> {
     (fields & RESERVED & !allowed == 0).then_some(mark)
 }
 
+/// The mark that these fields say where their signature does not fit: of an epoch that is over,
+/// perhaps, in which packets may have had claims.
+#[cold]
+pub(super) fn unproven(fields: u8) -> Option<Mark> {
+    mark(fields, 0b11)
+}
+
 /// The epoch's low three bits in these fields.
 #[inline(always)]
 pub(super) fn epoch(fields: u8) -> u8 {

@@ -137,7 +137,11 @@ impl<'a> Marks<'a> {
         fn all<K: Key, P: Packet>(by: impl Carry, packets: &mut [P], flows: &mut Flows<K>) {
             for number in 0..flows.len() {
                 let (at, ip_offset) = flows.places()[number];
-                let mark = by.take(&mut packets[usize::from(at)], usize::from(ip_offset));
+                let (packet, ip_offset) = (&mut packets[usize::from(at)], usize::from(ip_offset));
+                let mark = by.take(packet, ip_offset);
+                if mark.is_none() {
+                    flows.set_unproven(number, by.unproven(packet, ip_offset));
+                }
                 flows.set_mark(number, mark);
             }
         }
@@ -295,7 +299,11 @@ impl<'a> Marks<'a> {
         fn all<K: Key, P: Packet>(by: impl Carry, packets: &[P], flows: &mut Flows<K>) {
             for number in 0..flows.len() {
                 let (at, ip_offset) = flows.places()[number];
-                let mark = by.read(&packets[usize::from(at)], usize::from(ip_offset));
+                let (packet, ip_offset) = (&packets[usize::from(at)], usize::from(ip_offset));
+                let mark = by.read(packet, ip_offset);
+                if mark.is_none() {
+                    flows.set_unproven(number, by.unproven(packet, ip_offset));
+                }
                 flows.set_mark(number, mark);
             }
         }

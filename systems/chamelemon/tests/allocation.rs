@@ -8,6 +8,7 @@ use std::alloc::{GlobalAlloc, Layout as Memory, System};
 use std::cell::Cell;
 
 use calumma_chamelemon::{Attention, EgressGroup, Hierarchy, IngressGroup, Layout, Partition};
+use calumma_plane::UNDATED;
 use calumma_sketch::BURST;
 use calumma_sketch::{Arithmetic, Engine, FermatSketch, FlowKey, Hashes, Shape};
 use common::family;
@@ -82,7 +83,7 @@ fn packets_that_no_bucket_holds_take_no_memory() {
             let hierarchies = [Hierarchy::SampledLl; BURST];
             let misfits = egress.record_burst(&family, keys, &hierarchies[..keys.len()]);
             assert_eq!(misfits as usize, keys.len());
-            keys.iter().for_each(|key| egress.record_unmarked(key));
+            keys.iter().for_each(|key| egress.record_unmarked(key, UNDATED));
         }
     });
     assert_eq!(taken, 0);

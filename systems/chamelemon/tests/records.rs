@@ -10,7 +10,7 @@ use calumma_plane::carrier::{Carrier, Shim};
 use calumma_plane::packet::Frame;
 use calumma_plane::strays::Strays;
 use calumma_plane::worker::{Policy, Worker};
-use calumma_plane::{Counters, Mark, MarkedRun, Measurement, Run};
+use calumma_plane::{Counters, Mark, MarkedRun, Measurement, Run, UNDATED};
 use calumma_sketch::{FlowKey, HashKey, Key, KeyKind, WideKey};
 use proptest::prelude::*;
 
@@ -119,12 +119,22 @@ fn unencoded<K: Key>(strays: &Strays<K>) -> u64 {
     of_it.map(|stray| u64::from(stray.packets)).sum()
 }
 
-/// Lets bursts leave, shows `see` all that is finished, and gives the lcores.
-fn play<K: Key>(bursts: &[Burst], mut see: impl FnMut(&Part)) -> Vec<Worker> {
+/// Lets bursts leave by shims, shows `see` all that is finished, and gives the lcores.
+fn play<K: Key>(bursts: &[Burst], see: impl FnMut(&Part)) -> Vec<Worker> {
+    let carrier = Carrier::Shim(Shim { ether_type: Shim::LOCAL_EXPERIMENT });
+    play_by::<K>(carrier, bursts, |&(flow, mark), _| frame(flow, mark), see)
+}
+
+/// The same by any carrier; `frame` gives a packet that leaves at a time.
+fn play_by<K: Key>(
+    carrier: Carrier,
+    bursts: &[Burst],
+    frame: impl Fn(&(u8, Option<u8>), u64) -> Frame,
+    mut see: impl FnMut(&Part),
+) -> Vec<Worker> {
     let plan = plan(K::KIND);
     let (mut groups, mailboxes) = LcoreGroups::new(LCORES);
     groups.begin(&plan).unwrap();
-    let carrier = Carrier::Shim(Shim { ether_type: Shim::LOCAL_EXPERIMENT });
     let policy = Policy { carrier, ..Policy::default() };
     let worker = |mailbox| Worker::new(policy, Measurement::new(mailbox));
     let mut workers: Vec<Worker> = mailboxes.into_iter().map(worker).collect();
@@ -153,7 +163,7 @@ fn play<K: Key>(bursts: &[Burst], mut see: impl FnMut(&Part)) -> Vec<Worker> {
         poll(&mut groups);
         let worker = &mut workers[burst.lcore];
         let mut packets: Vec<Frame> =
-            burst.packets.iter().map(|&(flow, mark)| frame(flow, mark)).collect();
+            burst.packets.iter().map(|packet| frame(packet, now_ns)).collect();
         if burst.runs && burst.packets.iter().all(|(_, mark)| mark.is_some()) {
             for &(flow, mark) in &burst.packets {
                 let Some(Mark { bit, hierarchy, .. }) = mark.map(Mark::from_bits) else { continue };
@@ -309,6 +319,56 @@ fn check_unmarked<K: Key>(flows: &[(u64, bool, usize, Vec<u8>)]) -> Result<(), T
         prop_assert_eq!(&of.unmarked, &of.marked, "epoch {}", epoch);
     }
     Ok(())
+}
+
+/// A packet of a flow, whose identification has these fields and no right signature.
+fn unsigned(flow: u8, fields: u8) -> Frame {
+    let mut bytes = vec![0; 12];
+    bytes.extend([8, 0, 0x45, 0, 0, 28, fields, 0x5C, 0x40, 0, 64, 17, 0, 0]);
+    bytes.extend([10, 0, 0, flow, 10, 200, 0, 1, 0x30, 0x39, 0, 80, 0, 8, 0, 0]);
+    Frame::new(bytes)
+}
+
+/// What a packet without a valid mark says of its epoch is kept once, with that epoch where it is
+/// open; not where it says a hierarchy that is encoded nowhere, or what no mark says.
+#[test]
+fn what_a_packet_without_a_mark_says_is_kept_once() {
+    let clock = plan(KeyKind::Ipv4).clock;
+    // Flow 8 says what no mark does; the others say how old they are, and flow 9 hierarchy 0.
+    let frame = |&(flow, _): &(u8, Option<u8>), now_ns| {
+        let epoch = clock.epoch_at(now_ns) as u8;
+        let says = epoch.wrapping_sub(flow % 8) << 5 | if flow == 9 { 0 } else { 0b10 << 3 };
+        unsigned(flow, if flow == 8 { says | 1 } else { says })
+    };
+    let (times, mut ages) = (200, BTreeMap::<(u8, u8), u32>::new());
+    for flow in 0..10 {
+        let see = |part: &Part| {
+            let Part::Egress { record, .. } = part else { return };
+            let kept = record.group.get::<FlowKey>().unwrap().unmarked();
+            assert_eq!(kept.beyond, 0);
+            for stray in kept.entries {
+                assert_eq!(stray.key, key(flow));
+                *ages.entry((flow, stray.epochs_back)).or_default() += stray.packets;
+            }
+        };
+        let (packets, runs) = (vec![(flow, None)], false);
+        let burst = Burst { after_ns: 1_000_000, drained: true, lcore: 0, packets, runs };
+        let workers = play_by::<FlowKey>(Carrier::IpId, &vec![burst; times], frame, see);
+        assert_eq!(workers[0].counters.egress_unmarked, times as u64, "none is right by chance");
+    }
+    let of = |flow: u8, age: u8| ages.get(&(flow, age)).copied().unwrap_or(0);
+    for flow in 0..10 {
+        let all: u32 = (0..=u8::MAX).map(|age| of(flow, age)).sum();
+        let said = all - of(flow, UNDATED);
+        assert_eq!(said as usize, if flow < 8 { times } else { 0 });
+        assert!(all as usize > times, "those around a flip are kept with two epochs");
+    }
+    // Of the epoch that runs, and of the one before as long as it is open.
+    assert_eq!(of(0, 0) as usize, times);
+    assert!(of(1, 0) > 0 && of(1, 1) > 0 && of(1, 2) > 0, "{ages:?}");
+    // Others are as old as they say, or a little less than the next epoch, which is open by then.
+    let old = |flow: u8| of(flow, flow) > 0 && of(flow, flow) + of(flow, (flow + 1) % 8) == 200;
+    assert!((2..8).all(old), "{ages:?}");
 }
 
 proptest! {

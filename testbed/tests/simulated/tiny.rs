@@ -53,6 +53,25 @@ fn no_loss_is_false_where_both_ends_of_flows_are_translated() {
     assert_eq!(played(Trouble::BothEnds)[1], 0);
 }
 
+/// Where marks are signed, a packet that is translated has none that is valid, and only says of what
+/// epoch it is.
+#[test]
+fn no_loss_is_false_where_packets_are_translated_and_late_and_marks_are_signed() {
+    let networks = if calumma_testenv::are_sweeps_large() { 40_000 } else { 4_000 };
+    let troubles = [Trouble::Loss, Trouble::Late, Trouble::Translation, Trouble::IpId];
+    let mut sum = Sum::default();
+    for seed in 0..networks {
+        let network = Tiny::draw(seed, &troubles);
+        // The others are played elsewhere.
+        if troubles.iter().all(|trouble| network.troubles.contains(trouble)) {
+            sum.add(network.play().expect("networks that can be played"));
+        }
+    }
+    println!("{sum}");
+    assert!(sum.wrong.is_empty() && sum.false_lost == 0, "{sum}");
+    assert!(sum.amended > sum.networks && sum.named > sum.networks, "{sum}");
+}
+
 /// What is left is one packet that shows nowhere: see "What no switch can know" in
 /// `docs/networks.md`.
 #[test]

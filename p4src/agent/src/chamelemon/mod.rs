@@ -211,7 +211,8 @@ impl Setup for Sketches {
         // Where they are only counted, each may have been one of a flow that seems to have lost it.
         let of_count = |beyond| Strays { entries: Vec::new(), beyond };
         let unmarked = closed.unmarked.map(|counted| {
-            notices(strays::UNMARKED).map_or_else(|| of_count(counted), strays::unmarked)
+            let of = |received| strays::unmarked(received, epoch);
+            notices(strays::UNMARKED).map_or_else(|| of_count(counted), of)
         });
         let side = EgressSide {
             epoch,

@@ -58,9 +58,16 @@ pub(super) fn late(received: &Received, epoch: u64) -> Strays<FlowKey> {
     strays(received, |packet| (packet.hierarchy, packet.epochs_back(epoch, UNDATED)))
 }
 
-/// Packets that no edge has marked.
-pub(super) fn unmarked(received: &Received) -> Strays<FlowKey> {
-    strays(received, |_| (Hierarchy::default(), 0))
+/// Packets that no edge has marked, which left while the group of `epoch` was open, by the age that
+/// they say to have. Of hierarchy 0 none is encoded, so that it can't be missing.
+pub(super) fn unmarked(received: &Received, epoch: u64) -> Strays<FlowKey> {
+    strays(received, |packet| {
+        let age = match packet.hierarchy {
+            Hierarchy::NonSampledLl => UNDATED,
+            _ => packet.epochs_back(epoch, UNDATED),
+        };
+        (Hierarchy::default(), age)
+    })
 }
 
 /// Packets by flow; those of which no notice came may be of any.
@@ -107,13 +114,18 @@ mod tests {
         assert_eq!(misfits(&received, 1001), Strays { entries, beyond: 5 });
         let entries = vec![stray(1, 2, UNDATED, 1), stray(2, 1, UNDATED, 2)];
         assert_eq!(late(&received, 1001), Strays { entries, beyond: 5 });
-        let entries = vec![stray(1, 0, 0, 1), stray(2, 0, 0, 2)];
-        assert_eq!(unmarked(&received), Strays { entries, beyond: 5 });
+        let entries = vec![stray(1, 0, UNDATED, 1), stray(2, 0, UNDATED, 2)];
+        assert_eq!(unmarked(&received, 1001), Strays { entries, beyond: 5 });
         // 1001 has the bits 001: 111 is of two epochs before.
         let dated = [body(1, 0x80 | 1 << 2 | 3), body(1, 0x80 | 7 << 2 | 3)];
         let received = Received { bodies: dated.into(), missing: 0 };
         let entries = vec![stray(1, 3, 0, 1), stray(1, 3, 2, 1)];
         assert_eq!(misfits(&received, 1001), Strays { entries: entries.clone(), beyond: 0 });
         assert_eq!(late(&received, 1001), Strays { entries, beyond: 0 });
+        // 100 is of five epochs before; of hierarchy 0 nothing can be missing.
+        let said = [body(1, 0x80 | 4 << 2 | 1), body(1, 0x80 | 4 << 2), body(1, 0x80 | 1 << 2 | 3)];
+        let received = Received { bodies: said.into(), missing: 0 };
+        let entries = vec![stray(1, 0, 0, 1), stray(1, 0, 5, 1), stray(1, 0, UNDATED, 1)];
+        assert_eq!(unmarked(&received, 1001), Strays { entries, beyond: 0 });
     }
 }

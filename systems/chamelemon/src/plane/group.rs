@@ -209,7 +209,7 @@ pub struct EgressGroup<K: Key = FlowKey> {
     foreign_packets: u64,
     /// Packets that no bucket holds, as far as those of hierarchy 0 have found room.
     strays: StrayTable<K>,
-    /// Packets without a mark, which came while the epoch was the current one.
+    /// Packets without a mark, which came while packets of this epoch could.
     unmarked: StrayTable<K>,
     /// Part of the encoder for each hierarchy; heavy-hitter candidates go to the HL part.
     parts: [Part; 4],
@@ -228,7 +228,7 @@ impl<K: Key> EgressGroup<K> {
             attention,
             foreign_packets: 0,
             strays: StrayTable::new(layout.stray_entries()),
-            unmarked: StrayTable::new(layout.stray_entries() / 4),
+            unmarked: StrayTable::new(layout.stray_entries() / 2),
             parts: [Part::new(0, 0); 4],
         };
         group.begin(&attention, 0);
@@ -321,10 +321,12 @@ impl<K: Key> EgressGroup<K> {
         }
     }
 
-    /// Records a packet without a mark, which came while packets of this epoch could.
+    /// Records a packet without a mark, which came while packets of this epoch could. `age` is by
+    /// how many epochs, 0 to 7, it says to be older than this one (or by eight more, or sixteen, and
+    /// so on), or [`UNDATED`](calumma_plane::UNDATED) where it says nothing.
     #[cold]
-    pub fn record_unmarked(&mut self, key: &K) {
-        self.unmarked.add(key, Hierarchy::NonSampledLl, 0, 1);
+    pub fn record_unmarked(&mut self, key: &K, age: u8) {
+        self.unmarked.add(key, Hierarchy::NonSampledLl, age, 1);
     }
 
     /// The packets by the hierarchy that they carried, those without buckets included.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use calumma_epoch::timestamp_bit;
 use calumma_plane::counters::Counters;
 use calumma_plane::slots::AnySlots;
 use calumma_plane::system::{Groups, LcoreSystem, Recorded};
@@ -13,11 +14,14 @@ use super::group::{EgressGroup, IngressGroup};
 use super::late::LatePackets;
 use super::layout::Layout;
 
+/// The records of an lcore, as they move through the epochs.
+type Records<K> = Slots<IngressGroup<K>, EgressGroup<K>, LatePackets<K>>;
+
 /// ChameleMon's half on an lcore.
 #[derive(Debug)]
 pub(crate) struct OnLcore<K: Key> {
     family: Arc<HashFamily>,
-    slots: Slots<IngressGroup<K>, EgressGroup<K>, LatePackets<K>>,
+    slots: Records<K>,
     /// Whether flows have their hashes with them.
     shared: bool,
 }
@@ -91,13 +95,7 @@ impl<K: Key> LcoreSystem<K> for OnLcore<K> {
             counters.egress_unrecorded += 1 - late;
         }
         if flows.unmarked() > 0 {
-            // Each may be of any epoch of which packets may come, and a report minds its own.
-            for bit in 0..2 {
-                let Some(record) = slots.by_bit(bit) else { continue };
-                for at in flows.each_unmarked() {
-                    record.group.record_unmarked(&flows.keys()[at]);
-                }
-            }
+            record_unmarked(slots, flows);
         }
     }
 
@@ -132,6 +130,28 @@ impl<K: Key> LcoreSystem<K> for OnLcore<K> {
             }
             counters.egress_late += total - unencoded;
             counters.egress_unrecorded += unencoded;
+        }
+    }
+}
+
+/// Records the packets without a mark. Each may be of any epoch of which packets may come, and a
+/// report minds its own. What one says of its epoch is kept once: with that one, or, where it is
+/// over, with the newest that is open.
+#[cold]
+fn record_unmarked<K: Key>(slots: &mut Records<K>, flows: &Flows<K>) {
+    let bit = |back: u8| timestamp_bit(flows.newest().wrapping_sub(back.into()));
+    let is_open = [0, 1].map(|back| slots.by_bit(bit(back)).is_some());
+    let newest_open = if is_open[0] { 0 } else { 1 };
+    for at in flows.each_unmarked() {
+        // Of hierarchy 0 none is encoded, so that it can't be missing.
+        let said = flows.unproven(at).filter(|(said, _)| *said != Hierarchy::NonSampledLl);
+        let said = said.map(|(_, back)| back);
+        let own = said.filter(|&back| is_open.get(usize::from(back)).is_some_and(|&open| open));
+        let keeper = own.unwrap_or(newest_open);
+        for back in 0..2 {
+            let Some(record) = slots.by_bit(bit(back)) else { continue };
+            let age = said.filter(|_| back == keeper).and_then(|said| said.checked_sub(back));
+            record.group.record_unmarked(&flows.keys()[at], age.unwrap_or(UNDATED));
         }
     }
 }

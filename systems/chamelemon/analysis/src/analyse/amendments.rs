@@ -17,10 +17,12 @@
 //! exactly as many, and late ones may have been, at most as many. Misfits make their flow's losses
 //! in epochs before uncertain, since they may have left after the end of those.
 //!
-//! A packet that was translated has no valid mark where marks are signed, and nobody knows which
+//! A packet that was translated has no valid mark where marks are signed, and nothing proves which
 //! epoch it is of: it may have come just after the end of its own, if clocks differ by a little
 //! more than shows. What flows lost that may have become it, in the epoch before, is a lower bound by
-//! as many packets.
+//! as many packets. Its epoch's number modulo eight it still says, since translation leaves that as
+//! it is: the same holds in each epoch with that number, as it may have been late. Of one for which
+//! there was no room, nobody knows what it says.
 //!
 //! What shows of a flow is [`evidence`](super::evidence) of what may have happened to others.
 
@@ -28,7 +30,7 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
 use super::entered::Entered;
 use super::evidence::REACH;
-use super::strays::{EpochStrays, LIKE_NEXT};
+use super::strays::{EpochStrays, LIKE_NEXT, SAID};
 use super::translation::Targets;
 use crate::report::{Amendment, Change, EpochReport, Flow, Loss, Rewritten, Surplus};
 
@@ -114,6 +116,7 @@ impl Amendments {
         report.amendments = self.shown(epoch, excess, (strays, dated), &mut misplaced);
         if dated {
             report.amendments.extend(self.translated(epoch, strays, before));
+            report.amendments.extend(self.translated_long_ago(epoch, strays, before));
         } else {
             misplaced.extend(self.take_back(report));
         }
@@ -148,8 +151,10 @@ impl Amendments {
         let losses: HashMap<Flow, u64> = certain().map(|loss| (loss.flow, loss.lost)).collect();
         let is_whole = |loss: &&Loss| loss.at_least || entered.of(&loss.flow).least <= loss.lost;
         let whole = certain().filter(is_whole).map(|loss| loss.flow).collect();
+        // What is known to be late of those leaves a lower bound.
+        let bounded = certain().filter(|loss| loss.at_least).map(|loss| loss.flow).collect();
         if !losses.is_empty() || !excess.is_empty() {
-            let (epoch, bounded) = (report.epoch, HashSet::new());
+            let epoch = report.epoch;
             self.0.push_back(Past { epoch, losses, bounded, whole, excess });
         }
     }
@@ -174,6 +179,39 @@ impl Amendments {
              been translated, and late"
         );
         past.amend_all(|flow, wholly| targets.packets_for(flow, wholly), &why)
+    }
+
+    /// What packets without a valid mark say of the epochs before that one. What entered in these is
+    /// not known any more, so that any of them may be another flow's.
+    fn translated_long_ago(
+        &mut self,
+        epoch: u64,
+        strays: &EpochStrays,
+        before: &Entered<'_>,
+    ) -> Vec<Amendment> {
+        let why = format!(
+            "packets left in epoch {epoch} without a valid mark, and say that they are of this one: they \
+             may be this flow's, translated, and late"
+        );
+        let mut amendments = Vec::new();
+        for age in 0..SAID {
+            let said = strays.said.iter().filter(|((_, said), _)| *said == age);
+            let surplus = said.map(|(&(flow, _), &packets)| {
+                let (partial, stranger) = (true, true);
+                Surplus { flow, packets, partial, stranger }
+            });
+            let surplus: Vec<Surplus> = surplus.collect();
+            if surplus.is_empty() {
+                continue;
+            }
+            let targets = Targets::new(&surplus, before);
+            let is_said = |by: u64| by > 1 && by % SAID == age;
+            for past in self.0.iter_mut().filter(|past| is_said(epoch - past.epoch)) {
+                let packets = |flow: &Flow, wholly| targets.packets_for(flow, wholly);
+                amendments.extend(past.amend_all(packets, &why));
+            }
+        }
+        amendments
     }
 
     /// What an epoch shows of those before. Adds the flows that are seen in a wrong epoch.
@@ -219,10 +257,11 @@ impl Amendments {
             }
             let misfits = misfits.filter_map(|(flow, known, why)| past.amend(flow, known, why));
             amendments.extend(misfits);
+            let unsaid = if dated { strays.unsaid } else { 0 };
             let anybody = match by {
                 1 => strays.anybody,
-                by if by.is_multiple_of(2) => strays.perhaps_old,
-                _ => 0,
+                by if by.is_multiple_of(2) => strays.perhaps_old + unsaid,
+                _ => unsaid,
             };
             amendments.extend(past.amend_all(|_, _| anybody, &unknown));
         }

@@ -18,6 +18,9 @@
 //!   timestamp bit, too, and be counted in the epoch before or after; so nothing is known of what
 //!   such a flow lost in this epoch and its neighbours. Of a flow that lost none it is a
 //!   stranger's.
+//! * *Unmarked*: no valid mark. Where marks are signed, it may be another flow's that was translated,
+//!   and what its mark says of its epoch stays readable, though nothing proves it: it may be of any
+//!   of the epochs that have the same number modulo [`SAID`].
 //! * Packets for which an edge's table had no room may have been of any flow, so each loss is a
 //!   lower bound, by as many packets. The same holds for hierarchy 0, which is encoded nowhere:
 //!   packets that leave under it more often than they enter, summed over all edges. Copies of such
@@ -42,6 +45,9 @@ const FLOWS_NAMED: usize = 8;
 /// Packets of the next epoch with a timestamp bit seem to be older by so many: marks have the
 /// epoch's number modulo eight.
 pub(super) const LIKE_NEXT: u64 = 6;
+
+/// Signed marks have the epoch's number modulo this.
+pub(super) const SAID: u64 = 8;
 
 /// What to do about marks.
 const REMEDY: &str = "marks are rewritten on the way, or packets come that no edge marked; use \
@@ -72,6 +78,11 @@ pub(super) struct EpochStrays {
     /// Flows of those of them that have a mark which packets of the epoch may carry.
     pub(super) late_and_fit: BTreeSet<Flow>,
     pub(super) misfit: HashMap<Flow, u64>,
+    /// Those of them without a valid mark that say what epoch they are of, by flow, and by how many
+    /// epochs that is before this one, modulo [`SAID`].
+    pub(super) said: HashMap<(Flow, u64), u64>,
+    /// Packets without a valid mark whose flows are not known, nor what they say.
+    pub(super) unsaid: u64,
     /// Packets that may have been of any flow.
     pub(super) anybody: u64,
     /// Those of them that left under hierarchy 0 and did not enter under it.
@@ -135,7 +146,11 @@ impl EpochStrays {
                 by_kind.len() - 1
             });
             by_kind[at].packets += u64::from(stray.packets);
-            by_kind[at].flows.push(FlowPackets { flow, packets: stray.packets.into() });
+            let packets = u64::from(stray.packets);
+            match by_kind[at].flows.last_mut() {
+                Some(last) if last.flow == flow => last.packets += packets,
+                _ => by_kind[at].flows.push(FlowPackets { flow, packets }),
+            }
         }
         if strays.beyond > 0 {
             let kind = kind(0);
@@ -155,7 +170,10 @@ impl EpochStrays {
             } else {
                 self.anybody += strays.beyond;
             }
-            self.perhaps_old += if kind == StrayKind::Unmarked { 0 } else { strays.beyond };
+            match kind {
+                StrayKind::Unmarked => self.unsaid += strays.beyond,
+                _ => self.perhaps_old += strays.beyond,
+            }
         }
         for report in &mut by_kind {
             report.flows.sort_by(|a, b| b.packets.cmp(&a.packets).then(a.flow.cmp(&b.flow)));
@@ -192,8 +210,13 @@ impl EpochStrays {
             StrayKind::Old => {
                 *self.old.entry((flow, stray.epochs_back.into())).or_default() += packets;
             }
-            StrayKind::Misfit | StrayKind::Unmarked => {
+            StrayKind::Misfit => *self.misfit.entry(flow).or_default() += packets,
+            StrayKind::Unmarked => {
                 *self.misfit.entry(flow).or_default() += packets;
+                if stray.epochs_back != UNDATED {
+                    let age = u64::from(stray.epochs_back) % SAID;
+                    *self.said.entry((flow, age)).or_default() += packets;
+                }
             }
         }
     }

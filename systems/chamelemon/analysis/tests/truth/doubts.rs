@@ -139,6 +139,33 @@ fn a_signed_mark_that_comes_when_its_pad_is_gone_takes_its_flows_loss_back() {
     assert_eq!(amended.collect::<Vec<_>>(), late);
 }
 
+/// What it became says which epochs it may be of, and no others are in doubt.
+#[test]
+fn a_packet_that_was_translated_and_late_by_epochs_takes_its_flows_loss_back() {
+    let became =
+        |port| FlowKey::new([10, 1, 0, 2].into(), [10, 9, 0, 7].into(), port, 80, 6).unwrap();
+    let mut world = World::new(healthy(), 14).with_dated_marks();
+    for epoch in 0..3 {
+        send(&mut world, epoch, flow(1), &[Fate::Lost, Fate::Arrived]);
+    }
+    send(&mut world, 1, flow(1), &[Fate::Translated(became(1), &[3, 4])]);
+    send(&mut world, 2, flow(2), &[Fate::Translated(became(2), &[10]), Fate::Arrived]);
+    // A stranger, which may be translated from flow 3 or not, says another epoch.
+    send(&mut world, 0, flow(3), &[Fate::Lost, Fate::Arrived]);
+    world.leave_unmarked(FIRST + 5, 1, became(3), 3);
+    let reports = reports(&world);
+    let amended = |by: &EpochReport| {
+        let of = by.amendments.iter().map(|of| (of.epoch - FIRST, of.flow, of.was, of.lost));
+        of.collect::<Vec<_>>()
+    };
+    assert_eq!(amended(&reports[5]), [(1, Flow::from(&flow(1)), 2, 1)]);
+    assert_eq!(amended(&reports[12]), [(2, Flow::from(&flow(2)), 1, 0)]);
+    assert!((0..14).all(|at| [5, 12].contains(&at) || reports[at].amendments.is_empty()));
+    let mut exact = lost(&reports[0]);
+    exact.sort();
+    assert_eq!(exact, [1, 3].map(|port| (Flow::from(&flow(port)), 1, false)));
+}
+
 /// Of flows that are not sampled, some packets enter under hierarchy 0.
 #[test]
 fn a_packet_more_of_hierarchy_0_than_entered_is_no_copy_for_certain() {

@@ -192,19 +192,25 @@ proptest! {
     }
 
     /// Where marks are signed, what is translated leaves without one, and is kept with the epochs
-    /// that are open then; only with one beside its own where clocks differ by more than shows.
+    /// that are open then; only with one beside its own where clocks differ by more than shows, and
+    /// with later ones where it was held up.
     #[test]
     fn no_number_is_wrong_where_what_is_translated_has_no_mark(
         attention in attention(),
         mut treatments in vec(treatment(), 0..40),
         open in vec(
-            prop::sample::select(vec![&[0][..], &[0], &[-1, 0], &[0, 1], &[-1], &[1]]),
+            prop_oneof![
+                prop::sample::select(vec![&[0][..], &[0], &[-1, 0], &[0, 1], &[-1], &[1]]),
+                prop::sample::select(vec![&[1, 2][..], &[2], &[2, 3], &[3], &[6, 7], &[8], &[11]]),
+            ],
             1..12,
         ),
+        room in prop_oneof![3 => Just(usize::MAX), 1 => 0usize..4],
     ) {
         treatments.sort_by_key(|of| (of.epoch, of.flow));
         treatments.dedup_by_key(|of| (of.epoch, of.flow));
-        let mut world = World::new(attention, EPOCHS + AFTER).with_dated_marks();
+        let world = World::new(attention, EPOCHS + AFTER + 4);
+        let mut world = world.with_room(room).with_dated_marks();
         for of in &treatments {
             let left = |at: usize| match of.translated {
                 Some(translation) => {

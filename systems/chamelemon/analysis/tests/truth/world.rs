@@ -61,7 +61,7 @@ pub(crate) enum Fate {
     /// It left without a valid mark, so many epochs after its own.
     Unmarked(u64),
     /// It left as another flow and without a valid mark, while the epochs so many after its own
-    /// were open.
+    /// were open, in their order; what it says of its own could be read.
     Translated(FlowKey, &'static [i64]),
 }
 
@@ -181,15 +181,17 @@ impl World {
             }
             Fate::Unmarked(by) => {
                 truth.moved += 1;
-                let place = (key, Hierarchy::NonSampledLl, 0);
+                let place = (key, Hierarchy::NonSampledLl, UNDATED);
                 *self.at(epoch + by, to).unmarked.entry(place).or_default() += 1;
             }
             Fate::Translated(other, open) => {
                 truth.moved += 1;
-                let place = (other, Hierarchy::NonSampledLl, 0);
-                for &by in open {
-                    let unmarked = &mut self.at(epoch.strict_add_signed(by), to).unmarked;
-                    *unmarked.entry(place).or_default() += 1;
+                // Kept with its own epoch, where that is open, else with the newest one.
+                let keeper = if open.contains(&0) { Some(&0) } else { open.last() };
+                for by in open {
+                    let age = if Some(by) == keeper { by.rem_euclid(8) as u8 } else { UNDATED };
+                    let unmarked = &mut self.at(epoch.strict_add_signed(*by), to).unmarked;
+                    *unmarked.entry((other, Hierarchy::NonSampledLl, age)).or_default() += 1;
                 }
             }
         }
@@ -204,6 +206,12 @@ impl World {
         if !groups.egress.record(&key, &hashes, mark) {
             *groups.strays.entry((key, mark, 0)).or_default() += 1;
         }
+    }
+
+    /// A packet without a valid mark leaves, which says that it is of an epoch so many before.
+    pub(crate) fn leave_unmarked(&mut self, epoch: u64, edge: usize, key: FlowKey, says: u8) {
+        let place = (key, Hierarchy::NonSampledLl, says);
+        *self.at(epoch, edge).unmarked.entry(place).or_default() += 1;
     }
 
     /// A packet leaves when the epoch is over.
