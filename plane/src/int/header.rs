@@ -166,8 +166,6 @@ pub struct Found {
     pub header: Header,
     /// Where it is.
     pub(super) place: L4Place,
-    /// Bytes of the IP packet, and of what stands between Ethernet and it.
-    pub(super) len: usize,
 }
 
 /// What a packet with the [`MARKER`] is.
@@ -235,10 +233,7 @@ pub fn look<P: Packet>(packet: &P, ip_offset: usize, domains: Domains) -> Seen {
         return Seen::Malformed;
     }
     match L4Place::behind_fixed_header(ip_offset, is_ipv6, &detail) {
-        Ok(place) => {
-            let len = usize::from(detail.total_len) + ip_offset - ETHERNET;
-            Seen::Stack(Found { header, place, len })
-        }
+        Ok(place) => Seen::Stack(Found { header, place }),
         Err(_) => Seen::Malformed,
     }
 }

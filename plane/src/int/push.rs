@@ -119,7 +119,8 @@ pub fn source<P: Packet>(
     if place.offset() > MOST_BEFORE {
         return Err(NotCarried::Protocol);
     }
-    let len = usize::from(of.total_len) + ip_offset - ETHERNET;
+    // What a frame has behind its packet stays, and takes room as well.
+    let len = wire_len - ETHERNET;
     let Insertion { instructions, hops, domain, .. } = *insertion;
     let hop_words = instructions.words();
     let mut tag = [0; HEADERS + 4 * MOST_HOP_WORDS];
@@ -151,14 +152,14 @@ const MOST_LEN: usize = u16::MAX as usize;
 /// Ethernet header afterwards.
 #[inline]
 pub fn transit<P: Packet>(packet: &mut P, found: &Found, hop: &Hop, mtu: usize) -> Pushed {
-    let Found { header, place, len } = found;
+    let Found { header, place } = found;
     let hop_words = header.instructions.words();
     let words = usize::from(header.words) + hop_words;
     if header.remaining == 0 || words > MOST_WORDS {
         return flag(packet, found, HOPS_EXCEEDED, Pushed::NoHops);
     }
     let no_room = |packet: &mut P| flag(packet, found, MTU_EXCEEDED, Pushed::NoRoom);
-    if len + 4 * hop_words > mtu {
+    if packet.wire_len() + 4 * hop_words > ETHERNET + mtu {
         return no_room(packet);
     }
     let mut standing = [[0; 4]; MOST_HOP_WORDS];

@@ -436,7 +436,7 @@ proptest! {
             PlainTos::default().write(packet.bytes_mut(), ip, Mark::from_bits(bits));
         }
         let marked = packet.clone();
-        let len = ip - ETHERNET + before.len() - ip - shape.padding;
+        let len = before.len() - ETHERNET;
         let mut pushed = match push::source(&mut packet, ip, (&asked, &hops[0]), dscp, mtu) {
             Err(why) => {
                 prop_assert_eq!(&packet, &marked, "{:?}", why);
@@ -467,7 +467,7 @@ proptest! {
                     missing = true;
                 }
             }
-            prop_assert!(packet.bytes().len() - shape.padding - ETHERNET <= mtu.max(len));
+            prop_assert!(packet.bytes().len() - ETHERNET <= mtu.max(len));
         }
         prop_assert!(pushed.len() <= usize::from(most));
         as_right(&before, packet.bytes(), ip, l4);
