@@ -516,7 +516,7 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
                 packets.count(0);
                 if (is_open && hdr.ipv6.isValid()) {
                     adds.access = RECORD;
-                    adds.event = UNTOLD;
+                    adds.event = UNCLASSIFIED;
                 }
             } else if (to_host && !is_open) {
                 packets.count(2);

@@ -8,7 +8,8 @@
 //! window, each flow that was counted exactly has a record of the node whose count is the flow's,
 //! and each node one of options that says which flows it selected (RFC 7014). Of a window of
 //! SketchINT, each listed flow of which all latencies are known has a record of the time in all
-//! switches together, and one of each switch. Only what is certain goes out; what isn't stays in the reports. It collects nothing and does not know TCP.
+//! switches together, and one of each switch. Only what is certain goes out; what isn't stays in
+//! the reports. It collects nothing and does not know TCP.
 
 mod message;
 

@@ -77,8 +77,8 @@ fn low(lane: u32) -> u32 {
     lane & (u32::MAX >> (32 - WORD_BITS))
 }
 
-/// The generators of both CRCs, in pairs of hash units of these names, and an entry for each byte of the
-/// first one, with what `words` says of its lanes.
+/// The generators of both CRCs, in pairs of hash units of these names, and an entry for each byte
+/// of the first one, with what `words` says of its lanes.
 fn filled(
     family: &HashFamily,
     units: &[[&str; 2]],

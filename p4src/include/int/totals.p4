@@ -14,7 +14,7 @@ const event_t PLAIN = 8;
 const event_t LOCAL = 9;
 
 // Of IPv6 and for a host, and of no flow that the switch can tell: not recorded.
-const event_t UNTOLD = 10;
+const event_t UNCLASSIFIED = 10;
 
 const event_t WITH_STACK = 16;
 

@@ -17,7 +17,7 @@ fn samples_have_something_of_everything() {
         assert!(window.paths.len() == 3 && window.nodes.len() >= 4, "{:?}", window.paths);
         assert!(window.rows.iter().any(|row| row.is_exact != window.rows[0].is_exact));
         assert!(!window.large.is_empty() && !window.inflated.is_empty(), "{:?}", window.inflated);
-        assert!(!window.pairs.is_empty() && (window.unmarked, window.untold) == (3, 4));
+        assert!(!window.pairs.is_empty() && (window.unmarked, window.unclassified) == (3, 4));
         assert!(window.totals.rows_refused > 0 && window.totals.partial > 0);
         assert!(window.links.iter().any(|of| of.min_ns < 0 && of.packets > 100));
         assert_eq!(Window::decode(&window.encode(), &layout()), Ok(window));

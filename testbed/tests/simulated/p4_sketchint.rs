@@ -49,7 +49,7 @@ const OWN: u32 = 0x1234;
 const TOTALS: &str = "Egress.totals.sums";
 const EVENTS: usize = 64;
 /// Packets of IPv6 for hosts that no flow is known of.
-const UNTOLD: usize = 10;
+const UNCLASSIFIED: usize = 10;
 /// More for packets of large flows whose key is not there.
 const KEYLESS: usize = 32;
 
@@ -225,7 +225,7 @@ impl Rig {
             },
             _ => {
                 if let Some(group) = in_ipv6(bytes).and_then(group) {
-                    self.said[group][UNTOLD] += 1;
+                    self.said[group][UNCLASSIFIED] += 1;
                 }
                 Became::NoFlow
             }
@@ -433,8 +433,8 @@ fn captured_packets_leave_the_words_of_a_software_sink() {
 fn fuzzed_packets_leave_the_words_of_a_software_sink() {
     for acu in [false, true] {
         let rig = play(acu, fuzzed(42).take(6_000), 1_000, true, 5);
-        let untold = rig.said.iter().map(|said| said[UNTOLD]).sum::<u32>();
-        assert!(untold > 20, "{untold}");
+        let unclassified = rig.said.iter().map(|said| said[UNCLASSIFIED]).sum::<u32>();
+        assert!(unclassified > 20, "{unclassified}");
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! What a Tofino does not keep is not said to be nothing: of its counters of 2 and 4 bits all stand
 //! for infinity, of packets with INT none came by a path that is known, and switches other than
-//! itself are not distinguished. So a controller knows as little of them as it does of a software sink without room.
+//! itself are not distinguished. So a controller knows as little of them as it does of a software
+//! sink without room.
 
 use calumma_plane::int::push::NotCarried;
 use calumma_sketch::sketchint::{MOST_HOPS, NodeSums, Pairs, Path, PathCount, Totals};
@@ -27,7 +28,7 @@ mod entered {
 mod left {
     pub(super) const PLAIN: usize = 8;
     pub(super) const LOCAL: usize = 9;
-    pub(super) const UNTOLD: usize = 10;
+    pub(super) const UNCLASSIFIED: usize = 10;
     pub(super) const WITH_STACK: usize = 16;
     pub(super) const BEYOND: usize = 4;
     pub(super) const HOPS_EXCEEDED: usize = 2;
@@ -142,7 +143,7 @@ impl Sink {
             memory: self.sizes.memory(),
             totals,
             unmarked: 0,
-            untold: events.of(left::UNTOLD),
+            unclassified: events.of(left::UNCLASSIFIED),
             mtu_exceeded: flag(left::MTU_EXCEEDED),
             hops_exceeded: flag(left::HOPS_EXCEEDED),
             paths,

@@ -58,7 +58,7 @@ struct Software {
     sink: SinkWindow<WideKey, ()>,
     entered: Entered,
     /// Packets that a Tofino can't tell the flow of.
-    untold: u64,
+    unclassified: u64,
 }
 
 impl Software {
@@ -73,7 +73,7 @@ impl Software {
             has_times: false,
         };
         let sink = SinkWindow::new(Arc::new(setup), (), 1).unwrap();
-        Self { family, sink, entered: Entered::default(), untold: 0 }
+        Self { family, sink, entered: Entered::default(), unclassified: 0 }
     }
 
     /// A packet from a host, which gets a stack at this step.
@@ -98,7 +98,7 @@ impl Software {
         let (key, ip_offset) = match parse(bytes, bytes.len()) {
             Parsed::Flow { key, ip_offset } => (key.into(), ip_offset),
             Parsed::Flow6 { ip_offset, .. } if bytes[ip_offset + 6] != UDP => {
-                self.untold += 1;
+                self.unclassified += 1;
                 return;
             }
             Parsed::Flow6 { key, ip_offset } => (WideKey::from_bytes(key), ip_offset),
@@ -275,8 +275,8 @@ fn windows_are_those_of_a_software_switch() {
         assert!(window.mtu_exceeded > 50 && window.hops_exceeded > 50);
         assert_eq!(window.hash_key, wanted.hash_key);
         assert_eq!(window.own, Some(OWN.into()));
-        assert_eq!(window.untold, software.untold);
-        assert!(window.untold > 50);
+        assert_eq!(window.unclassified, software.unclassified);
+        assert!(window.unclassified > 50);
         for level in 0..Pairs::LEVELS {
             assert_eq!(window.pairs.buckets(level), wanted.pairs.buckets(level));
         }

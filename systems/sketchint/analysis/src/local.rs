@@ -37,7 +37,7 @@ pub(crate) fn cardinality(sink: &SinkView) -> Option<(f64, f64)> {
         return Some((flows as f64, 0.0));
     }
     let Estimate { value, standard_error } = estimate::cardinality(&sink.window.sizes);
-    let is_whole = sink.is_sound && sink.window.untold == 0;
+    let is_whole = sink.is_sound && sink.window.unclassified == 0;
     let error = standard_error.filter(|_| is_whole)?;
     Some((value, OF_95 * error))
 }
@@ -59,7 +59,7 @@ pub(crate) struct Distribution<'a> {
 impl<'a> Distribution<'a> {
     /// Of a sink that is sound and knows all packets' flows; of another nothing is known.
     pub(crate) fn of(sink: &'a SinkView) -> Option<Self> {
-        if !sink.is_sound || sink.window.untold > 0 {
+        if !sink.is_sound || sink.window.unclassified > 0 {
             return None;
         }
         let (mut exact, mut inexact) = (Vec::new(), Vec::new());

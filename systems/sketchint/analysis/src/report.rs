@@ -96,7 +96,7 @@ pub struct Coverage {
     /// Packets of IPv6 for hosts of which a sink can't tell the flow: in no other number than upper
     /// bounds.
     #[serde(default)]
-    pub untold: u64,
+    pub unclassified: u64,
 }
 
 /// Packets over all sinks, and those of all sources.

@@ -45,8 +45,8 @@ static WINDOWS: TableOf<SystemReport<Found>, SinkReport> = TableOf {
         u64("hops_exceeded", "those whose stack a switch found full", |row| {
             Some(row.item.coverage.hops_exceeded)
         }),
-        u64("untold", "IPv6 packets of flows that it can't tell, in no other number", |row| {
-            Some(row.item.coverage.untold)
+        u64("unclassified", "IPv6 packets whose flow is not known, in no other number", |row| {
+            Some(row.item.coverage.unclassified)
         }),
         number("cardinality", "flows", |row| row.item.cardinality),
         number("cardinality_error", "by how much that may be wrong, 95 times out of 100", |row| {

@@ -126,27 +126,27 @@ impl SinkView {
 
     /// Those of them that are in no row.
     fn silent_beside_rows(&self, flow: &FlowView<'_>) -> u64 {
-        let silent = self.silent.saturating_add(self.untold_of(&flow.key));
+        let silent = self.silent.saturating_add(self.unclassified_of(&flow.key));
         let beside = flow.packets.at_most.map(|most| most.saturating_sub(flow.in_rows()));
         beside.map_or(silent, |most| most.min(silent))
     }
 
     /// Packets that may be of a flow, for all that the sink can tell of them: they are of IPv6.
-    fn untold_of(&self, key: &WideKey) -> u64 {
+    fn unclassified_of(&self, key: &WideKey) -> u64 {
         let is_ipv4 = matches!(key.addresses().0, IpAddr::V4(_));
-        if is_ipv4 { 0 } else { self.window.untold }
+        if is_ipv4 { 0 } else { self.window.unclassified }
     }
 
     /// Whether every flow has rows, and all its packets in them.
     pub(crate) fn has_all(&self) -> bool {
         let totals = &self.window.totals;
-        let has_rows = self.has_rows && self.window.untold == 0;
+        let has_rows = self.has_rows && self.window.unclassified == 0;
         self.is_sound && has_rows && totals.rows_refused == 0 && totals.rows_evicted == 0
     }
 
     /// Whether all flows of more packets than either threshold are known by name.
     pub(crate) fn knows_large(&self) -> bool {
-        let has_keys = self.window.totals.keys_full == 0 && self.window.untold == 0;
+        let has_keys = self.window.totals.keys_full == 0 && self.window.unclassified == 0;
         self.has_all() || self.is_sound && has_keys
     }
 
@@ -214,7 +214,7 @@ impl SinkView {
         } else {
             let most = self.hashes(&key).map(|hashes| self.window.sizes.query(&hashes));
             let most = most.filter(|&most| most != u32::MAX && self.is_sound);
-            let most = most.map(|most| u64::from(most).saturating_add(self.untold_of(&key)));
+            let most = most.map(|most| u64::from(most).saturating_add(self.unclassified_of(&key)));
             Packets::between(in_rows.max(is_large.into()), most)
         };
         FlowView { key, rows, is_exact, packets }

@@ -305,7 +305,7 @@ fn coverage(sink: &SinkView) -> Coverage {
         mtu_exceeded: sink.window.mtu_exceeded,
         hops_exceeded: sink.window.hops_exceeded,
         unmarked: sink.window.unmarked,
-        untold: sink.window.untold,
+        unclassified: sink.window.unclassified,
     }
 }
 
@@ -328,7 +328,7 @@ fn covered(sinks: &[SinkView], entered: Option<Entered>) -> Covered {
         mtu_exceeded: sum.mtu_exceeded + more.mtu_exceeded,
         hops_exceeded: sum.hops_exceeded + more.hops_exceeded,
         unmarked: sum.unmarked + more.unmarked,
-        untold: sum.untold.saturating_add(more.untold),
+        unclassified: sum.unclassified.saturating_add(more.unclassified),
     });
     let Some(entered) = entered else {
         return Covered { sinks, inserted: None, not_carried: None };

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! keys (1): 0 IPv4, 1 dual  hash key (8)  own number (4), 0 of an end host  memory (8)
-//! totals (8 each)  unmarked (8)  untold (8)  packets without room for a hop (8), without hops left (8)
+//! totals (8 each)  unmarked (8)  unclassified (8)  packets without room for a hop (8), without
+//!   hops left (8)
 //! paths: number (4), hops (1), whether partial (1), packets (8); the nodes of all, 4
 //! switches: number (4), node (4), packets (8), sum (8), least (4), longest (4), packets with a
 //!   queue's length (8), their sum (8), the longest (4); the bins of all, 4
@@ -43,9 +44,9 @@ pub struct Window {
     pub totals: Totals,
     /// Packets without a mark that says their window: not recorded.
     pub unmarked: u64,
-    /// Packets of IPv6 for hosts, in no other number, of which it can't tell the flow: what is behind
-    /// extension headers a Tofino does not read.
-    pub untold: u64,
+    /// Packets of IPv6 for hosts whose flow is not known, in no other number: a Tofino does not read
+    /// what is behind extension headers.
+    pub unclassified: u64,
     /// Packets into which a switch did not push since they would have been too long.
     pub mtu_exceeded: u64,
     /// Packets into which a switch did not push since their stack may have no more hops.
@@ -110,7 +111,7 @@ impl Window {
         let mut totals = self.totals;
         each(&mut totals).into_iter().for_each(|total| put_u64(out, *total));
         put_u64(out, self.unmarked);
-        put_u64(out, self.untold);
+        put_u64(out, self.unclassified);
         put_u64(out, self.mtu_exceeded);
         put_u64(out, self.hops_exceeded);
         put_paths(out, &self.paths);
@@ -150,7 +151,7 @@ impl Window {
         let memory = body.u64("memory")?;
         let totals = read_totals(body)?;
         let unmarked = body.u64("unmarked packets")?;
-        let untold = body.u64("packets of unknown flows")?;
+        let unclassified = body.u64("packets of unknown flows")?;
         let mtu_exceeded = read_part(body, "packets without room for a hop", totals.partial)?;
         let hops_exceeded = read_part(body, "packets without hops left", totals.partial)?;
         let paths = read_paths(body, layout, &totals)?;
@@ -173,7 +174,7 @@ impl Window {
             memory,
             totals,
             unmarked,
-            untold,
+            unclassified,
             mtu_exceeded,
             hops_exceeded,
             paths,

@@ -236,7 +236,7 @@ impl<K: Key, P> SinkWindow<K, P> {
             memory: (self.bytes() * lcores.max(1)) as u64,
             totals,
             unmarked: self.unmarked,
-            untold: 0,
+            unclassified: 0,
             mtu_exceeded: self.exceeded[0],
             hops_exceeded: self.exceeded[1],
             paths,

@@ -86,7 +86,7 @@ pub(crate) fn window<K: Key>(key: impl Fn(u32) -> K, own: Option<u32>) -> Window
     }
     record.note_unmarked(3);
     (0..5).for_each(|packet| record.note_exceeded((packet < 3, packet > 3)));
-    Window { untold: 4, ..record.frame(hash_key().id(), 1) }
+    Window { unclassified: 4, ..record.frame(hash_key().id(), 1) }
 }
 
 pub(crate) fn ipv4() -> Window {

@@ -176,7 +176,7 @@ struct Network {
     /// Whether e2 is a Tofino.
     tofino: bool,
     /// Packets of IPv6 that it can't tell the flow of.
-    untold: u64,
+    unclassified: u64,
 }
 
 impl Network {
@@ -201,7 +201,7 @@ impl Network {
             late: 0,
             entered,
             tofino,
-            untold: 0,
+            unclassified: 0,
         }
     }
 
@@ -239,7 +239,7 @@ impl Network {
         lcores.for_each(|lcore| record.merge(&lcore));
         let mut window = record.frame(self.hash_key, self.lcores);
         if self.tofino && own == 2 {
-            tofino::keeps(&mut window, self.untold);
+            tofino::keeps(&mut window, self.unclassified);
         }
         Side {
             system: SystemId::SKETCHINT,

@@ -12,9 +12,9 @@ use proptest::prelude::*;
 use super::{Network, key, layout, packets_of, play, traffic};
 
 /// Leaves of a window what a Tofino keeps of one.
-pub(crate) fn keeps(window: &mut Window, untold: u64) {
-    if untold > 0 {
-        (window.keys, window.untold) = (KeyKind::Dual, untold);
+pub(crate) fn keeps(window: &mut Window, unclassified: u64) {
+    if unclassified > 0 {
+        (window.keys, window.unclassified) = (KeyKind::Dual, unclassified);
     }
     // Of itself it knows how many packets came by, and not how long it had them.
     let itself = window.nodes.iter().find(|of| Some(of.node) == window.own);
@@ -106,10 +106,10 @@ fn what_a_tofino_does_not_keep_is_null() {
 #[test]
 fn packets_of_unknown_flows_may_be_of_any_of_their_family() {
     let mut network = Network::new(layout(shape(256)), 1);
-    (network.tofino, network.untold) = (true, 7);
+    (network.tofino, network.unclassified) = (true, 7);
     let found = network.report([&packets_of(1, 1, 50), &[]]).findings;
     let sink = &found.sinks[0];
-    assert_eq!((found.coverage.sinks.untold, sink.coverage.untold), (7, 7));
+    assert_eq!((found.coverage.sinks.unclassified, sink.coverage.unclassified), (7, 7));
     assert_eq!((sink.coverage.packets, sink.sound), (50, true));
     assert_eq!((sink.cardinality, sink.entropy_min, sink.entropy_max), (None, None, None));
     assert!(sink.size_distribution.is_none() && !sink.heavy_hitters_complete);
