@@ -32,7 +32,7 @@ header bridge_h {
     word_t pair1;
     word_t pair2;
     bit<1> timestamp;          // of the window that it belongs to
-    bit<1> told6;              // whether it is of IPv6, and of a flow that the words are of
+    bit<1> known6;             // whether it is of IPv6, and of a flow that the words are of
     bit<6> padding;
 #endif
     bit<16> end;
@@ -124,7 +124,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
     Sink() sink;
     Marking() marking;
     bit<1> timestamp_there;
-    bit<1> told6;
+    bit<1> known6;
     bit<16> short6;
     Counter<bit<64>, bit<1>>(2, CounterType_t.PACKETS) markers;
     bool clears;
@@ -258,10 +258,10 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
         if (hdr.ports.isValid()) {
             compare6();
         }
-        told6 = 0;
+        known6 = 0;
         if (meta.readable6 && hdr.ipv6.version == 6 && ig_prsr_md.parser_err == PARSER_ERROR_OK
             && short6 == 0) {
-            told6 = 1;
+            known6 = 1;
         }
 #endif
         if (!request.collects) {
@@ -279,7 +279,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
         hdr.bridge = { UNMEASURED, ig_intr_md.ingress_mac_tstamp, dscp, from_host, strips,
                        meta.hashes.counter8, meta.hashes.counter16, meta.hashes.counter32,
                        meta.hashes.pairs.first, meta.hashes.pairs.second, meta.hashes.pairs.third,
-                       timestamp_there, told6, 0, 0 };
+                       timestamp_there, known6, 0, 0 };
 #endif
 #ifndef ROLE_TRANSIT
         if (marks && meta.measured && meta.from_host) {
@@ -503,7 +503,7 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
             is_told = false;
             if (meta.kind == MEASURED) {
                 is_told = true;
-            } else if (hdr.bridge.told6 == 1 && missing == 0) {
+            } else if (hdr.bridge.known6 == 1 && missing == 0) {
                 is_told = true;
             }
             // Of packets for hosts: 1 recorded, 2 of a window that is not open, 0 of no flow that
