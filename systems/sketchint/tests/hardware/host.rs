@@ -28,6 +28,11 @@ impl Host {
         14 + 4 * self.tags
     }
 
+    /// Bytes behind what says that it is the IP packet.
+    pub(crate) fn behind(&self) -> usize {
+        self.padding.saturating_add_signed(-isize::from(self.total))
+    }
+
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![7; 12];
         for tag in 0..self.tags {

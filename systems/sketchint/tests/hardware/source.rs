@@ -43,8 +43,8 @@ fn by_software(host: &Host, latency_ns: u32) -> (Vec<u8>, Result<Pushed, NotCarr
     let hop = Hop { node: NODE.into(), latency_ns, ..Hop::UNKNOWN };
     header::set_marker(&mut packet, host.ip_offset(), false);
     let insertion = insertion(NODE, HOPS);
-    // A Tofino's limit is without tags.
-    let mtu = usize::from(MTU) + 4 * host.tags;
+    // A Tofino's limit is without tags, and without what is behind the packet.
+    let mtu = usize::from(MTU) + 4 * host.tags + host.behind();
     let dscp = host.tos >> 2;
     let went = push::source(&mut packet, host.ip_offset(), (&insertion, &hop), dscp, mtu);
     (packet.bytes().to_vec(), went)
