@@ -59,7 +59,8 @@ control Sink(in headers_t hdr, in bool from_host, in PortId_t port, in bit<16> p
     }
 
     // What may have a stack behind it that the parser does not reach: extension headers of IPv6,
-    // in a network that puts stacks behind them.
+    // in a network that puts stacks behind them. What is IPv6 by its EtherType and not by its version
+    // is damaged, and so is where a stack would end.
     table unread {
         key = { hdr.ipv6.next_header : exact; }
         actions = { hide; NoAction; }
@@ -123,7 +124,11 @@ control Sink(in headers_t hdr, in bool from_host, in PortId_t port, in bit<16> p
         } else if (hdr.ipv6.isValid()) {
             of6();
             marked = hdr.ipv6.traffic_class[4:4] == 1;
-            unread.apply();
+            if (hdr.ipv6.version == 6) {
+                unread.apply();
+            } else {
+                hide();
+            }
         }
         if (hdr.telemetry.isValid() && parser_err == PARSER_ERROR_OK) {
             domains.apply();

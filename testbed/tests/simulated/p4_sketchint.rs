@@ -21,7 +21,8 @@ use calumma_tna::{Entry, Program, Switch};
 
 use self::large::Large;
 use self::packets::{
-    damaged, flow, in_ipv6, is_read, latency, packet6, stamped, taken, tos, transport, with_stack,
+    class_of_ipv6, damaged, flow, is_read, latency, packet6, stamped, taken, tos, transport,
+    with_stack,
 };
 use crate::captures::{LONGEST, captured};
 use crate::switch::{FABRIC, HOST, Numbers, add, packet};
@@ -208,12 +209,12 @@ impl Rig {
         if let Some(stack) = &stack {
             self.stacks[usize::from(stack.hops().len() > 5)] += 1;
         }
-        let group = |ip| match port {
+        let group = |tos: u8| match port {
             LOCAL => self.windows[self.timestamp],
-            _ => self.windows[usize::from(tos(bytes, ip) >> 7)],
+            _ => self.windows[usize::from(tos >> 7)],
         };
         let became = match flow(sent) {
-            Some((key, ip)) if is_read(bytes, ip) => match group(ip) {
+            Some((key, ip)) if is_read(bytes, ip) => match group(tos(bytes, ip)) {
                 None => Became::Late,
                 Some(group) => {
                     let is_kept = self.record(group, &key, stack.as_ref(), own_ns);
@@ -224,7 +225,7 @@ impl Rig {
                 }
             },
             _ => {
-                if let Some(group) = in_ipv6(bytes).and_then(group) {
+                if let Some(group) = class_of_ipv6(bytes).and_then(group) {
                     self.said[group][UNCLASSIFIED] += 1;
                 }
                 Became::NoFlow

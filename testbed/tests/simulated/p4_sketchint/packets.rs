@@ -22,12 +22,16 @@ pub(super) fn flow(bytes: &[u8]) -> Option<(WideKey, usize)> {
     }
 }
 
-/// Where the header begins of a packet that says it is of IPv6, which has all of that.
-pub(super) fn in_ipv6(bytes: &[u8]) -> Option<usize> {
+/// The traffic class of a packet that is IPv6 by its EtherType, whatever version its header says,
+/// and has all of that.
+pub(super) fn class_of_ipv6(bytes: &[u8]) -> Option<u8> {
     let mut at = 12;
     for _ in 0..3 {
         match bytes.get(at..at + 2)? {
-            [0x86, 0xDD] => return (bytes.len() >= at + 42).then_some(at + 2),
+            [0x86, 0xDD] => {
+                let header = bytes.get(at + 2..at + 42)?;
+                return Some(header[0] << 4 | header[1] >> 4);
+            }
             [0x81, 0] | [0x88, 0xA8] => at += 4,
             _ => return None,
         }
