@@ -332,7 +332,7 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
     TotalsRequest() totals_of;
     totals_t adds;
     sizes_t counted;
-    bool is_told;
+    bool is_known;
     bool records;
     bool is_open;
     // 0 stacks that were taken out, 2 those of more hops than there are places, 1 packets dropped
@@ -500,11 +500,11 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
                 packets.count(0);
             }
 #else
-            is_told = false;
+            is_known = false;
             if (meta.kind == MEASURED) {
-                is_told = true;
+                is_known = true;
             } else if (hdr.bridge.known6 == 1 && missing == 0) {
-                is_told = true;
+                is_known = true;
             }
             // Of packets for hosts: 1 recorded, 2 of a window that is not open, 0 of no flow that
             // the switch can tell. Of packets that enter: 2 likewise.
@@ -512,7 +512,7 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
                 packets.count(2);
             } else if (enters) {
                 adds.access = RECORD;
-            } else if (to_host && !is_told) {
+            } else if (to_host && !is_known) {
                 packets.count(0);
                 if (is_open && hdr.ipv6.isValid()) {
                     adds.access = RECORD;

@@ -77,7 +77,7 @@ mod tests {
     use crate::carrier::Mark;
     use calumma_sketch::FlowKey;
 
-    /// Eight epochs are told apart, and none of these packets counts as marked.
+    /// Eight epochs are distinguished, and none of these packets counts as marked.
     #[test]
     fn what_packets_without_a_mark_say_is_how_old_they_are() {
         for newest in 96..104 {

@@ -5,27 +5,23 @@
 
 #[path = "../../tests/common/mod.rs"]
 mod common;
+mod played;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use calumma_analysis::{
-    Collected, Delivery, Deployment, EpochHead, Flow, HashKeys, Node, NodeEnd, System, SystemReport,
-};
-use calumma_cfs::frames::{OFFER, Setup};
-use calumma_cfs_analysis::{Cfs, Found};
+use calumma_analysis::{Flow, SystemReport};
+use calumma_cfs_analysis::Found;
 use calumma_plane::packet::Packet;
-use calumma_plane::secret::hash_key;
 use calumma_plane::worker::Path;
-use calumma_plane::{Carrier, carrier::Tos};
 use calumma_sketch::{FlowKey, KeyKind, WideKey};
-use calumma_wire::{Role, Side, SideKind, SystemId};
+use calumma_wire::Role;
 use proptest::prelude::*;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::json;
 
-use common::{EPOCH_NS, FIRST_EPOCH, Net, Switch, clock, frame, secret};
+use common::{EPOCH_NS, FIRST_EPOCH, clock, frame};
+use played::Played;
 
 const NAMES: [&str; 5] = ["e1", "e2", "e3", "s1", "s2"];
 const EDGES: usize = 3;
@@ -100,28 +96,12 @@ impl Went {
 impl Case {
     /// A window of the network: what went where, and the report.
     fn play(&self, hosts: &str) -> (BTreeMap<Flow, Went>, SystemReport<Found>) {
-        let role = |at: usize| if at < EDGES { Role::Edge } else { Role::Transit };
-        let node = |at: usize| {
-            Arc::new(Node { name: NAMES[at].to_owned(), role: role(at), id: at as u16 + 1 })
-        };
-        let nodes: Vec<Arc<Node>> = (0..5).map(node).collect();
         let residual = if self.residual { "fermat" } else { "none" };
         let section = json!({ "entries": 256, "hll_bits": 8, "window_epochs": WINDOW_EPOCHS,
             "residual": residual, "guard": false, "flows_listed": 100_000, "hosts": hosts });
-        let keys = HashKeys::new(hash_key(&secret()));
-        let of = Deployment {
-            section: &section,
-            hash_keys: &keys,
-            clock: clock(),
-            nodes: &nodes,
-            id: std::num::NonZeroU16::MIN,
-        };
-        let mut analysis = Cfs.start(&of).unwrap().unwrap();
-        let setup = Setup::decode(&analysis.setup(&nodes[0], OFFER.highest).setup).unwrap();
-        let carrier = Carrier::Tos(Tos::default());
-        let net = Net { carrier, keys: KeyKind::Ipv4, setup };
-        let switch = |at: usize| Switch::with_role(&net, at as u16 + 1, self.lcores, role(at));
-        let mut switches: Vec<Switch> = (0..5).map(switch).collect();
+        let role = |at: usize| if at < EDGES { Role::Edge } else { Role::Transit };
+        let nodes: [(&str, Role); 5] = std::array::from_fn(|at| (NAMES[at], role(at)));
+        let mut network = Played::new(&nodes, &section, KeyKind::Ipv4, self.lcores);
         let mut rng = StdRng::seed_from_u64(self.seed);
         let homes: Vec<[Home; 2]> =
             (0..self.flows).map(|_| [(); 2].map(|()| Home::of(&mut rng, self.moving))).collect();
@@ -138,8 +118,8 @@ impl Case {
             let went = truth.entry(Flow::from(&key)).or_default();
             let mut packet = frame(&key, 64, 20);
             let mut pass = |at: usize, path, packet: &mut calumma_plane::packet::Frame| {
-                switches[at].advance_to(now_ns);
-                switches[at].pass_all(lcore, path, std::slice::from_mut(packet));
+                network.switches[at].advance_to(now_ns);
+                network.switches[at].pass_all(lcore, path, std::slice::from_mut(packet));
                 packet.bytes_mut()[14 + 8] -= 1;
             };
             went.came[from][0] += 1;
@@ -159,29 +139,7 @@ impl Case {
                 pass(at, path, &mut packet);
             }
         }
-        let mut delivered = Vec::new();
-        for (at, switch) in switches.iter_mut().enumerate() {
-            switch.advance_to(start + 10 * EPOCH_NS);
-            let window = &switch.windows[&FIRST_EPOCH];
-            let side = |side, packets, body| {
-                let (system, counters) = (SystemId::CFS, Vec::new());
-                let epoch = FIRST_EPOCH;
-                let side = Side { system, epoch, side, stall_ns: 0, packets, counters, body };
-                analysis.decode(&nodes[at], OFFER.highest, side).unwrap()
-            };
-            let kind = if at < EDGES { SideKind::Egress } else { SideKind::Transit };
-            let mut sides = vec![(kind, Some(side(kind, window.totals.packets, window.encode())))];
-            if at < EDGES {
-                let ingress = SideKind::Ingress;
-                sides.insert(0, (ingress, Some(side(ingress, 0, Vec::new()))));
-            }
-            let end = NodeEnd { late_packets: Some(0), ..NodeEnd::default() };
-            delivered.push(Delivery { node: nodes[at].clone(), sides, end });
-        }
-        let head = EpochHead { epoch: FIRST_EPOCH, start_unix_ns: start, length_ms: 100 };
-        let of = Collected { head, nodes: delivered, topology: None };
-        let published = analysis.analyse(of).unwrap();
-        (truth, published.report.as_type::<SystemReport<Found>>().unwrap().clone())
+        (truth, network.report())
     }
 
     /// Flows whose exact counts are wrong, flows with more packets said to be lost than were, flows

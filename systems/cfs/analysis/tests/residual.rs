@@ -5,28 +5,23 @@
 
 #[path = "../../tests/common/mod.rs"]
 mod common;
+mod played;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use calumma_analysis::run::AnySide;
-use calumma_analysis::{
-    Collected, Delivery, Deployment, EpochHead, Flow, HashKeys, Node, NodeEnd, System, SystemReport,
-};
-use calumma_cfs::frames::{OFFER, Setup};
-use calumma_cfs_analysis::{Cfs, Found, KeptIn};
+use calumma_analysis::{Flow, SystemReport};
+use calumma_cfs_analysis::{Found, KeptIn};
 use calumma_plane::packet::Packet;
-use calumma_plane::secret::hash_key;
 use calumma_plane::worker::Path;
-use calumma_plane::{Carrier, carrier::Tos};
 use calumma_sketch::KeyKind;
-use calumma_wire::{Role, Side, SideKind, SystemId};
+use calumma_wire::Role;
 use proptest::prelude::*;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 
-use common::{EPOCH_NS, FIRST_EPOCH, Net, Switch, clock, flow, frame, secret};
+use common::{EPOCH_NS, FIRST_EPOCH, clock, flow, frame};
+use played::Played;
 
 const NAMES: [&str; 3] = ["e1", "s1", "e2"];
 const WINDOW_EPOCHS: u64 = 2;
@@ -66,24 +61,8 @@ impl Case {
     /// A window of the network: what came to the nodes, and the report.
     fn play(&self) -> (Truth, SystemReport<Found>) {
         let roles = [Role::Edge, Role::Transit, Role::Edge];
-        let node = |at: usize| {
-            Arc::new(Node { name: NAMES[at].to_owned(), role: roles[at], id: at as u16 + 1 })
-        };
-        let nodes: Vec<Arc<Node>> = (0..3).map(node).collect();
-        let (keys, section) = (HashKeys::new(hash_key(&secret())), self.section());
-        let of = Deployment {
-            section: &section,
-            hash_keys: &keys,
-            clock: clock(),
-            nodes: &nodes,
-            id: std::num::NonZeroU16::MIN,
-        };
-        let mut analysis = Cfs.start(&of).unwrap().unwrap();
-        let setup = Setup::decode(&analysis.setup(&nodes[0], OFFER.highest).setup).unwrap();
-        let net = Net { carrier: Carrier::Tos(Tos::default()), keys: self.keys, setup };
-        let mut switches: Vec<Switch> = (0..3)
-            .map(|at| Switch::with_role(&net, at as u16 + 1, self.lcores, roles[at]))
-            .collect();
+        let nodes: [(&str, Role); 3] = std::array::from_fn(|at| (NAMES[at], roles[at]));
+        let mut network = Played::new(&nodes, &self.section(), self.keys, self.lcores);
         let mut truth = Truth::default();
         let mut rng = StdRng::seed_from_u64(self.seed);
         let start = clock().start_of(FIRST_EPOCH);
@@ -95,14 +74,14 @@ impl Case {
             let ttl = if self.is_unsteady { rng.random_range(61..=64) } else { 64 };
             let mut packet = frame(&key, ttl, rng.random_range(0..=self.most));
             for (at, path) in [Path::Enter, Path::Transit, Path::Leave].into_iter().enumerate() {
-                switches[at].advance_to(now_ns);
+                network.switches[at].advance_to(now_ns);
                 let spreads = self.is_unsteady && number.is_multiple_of(7);
                 let by = if spreads { rng.random_range(0..self.lcores) } else { number as usize };
                 let len = packet.bytes().len() as u64 - 14;
                 let came = truth[at].entry(Flow::from(&key)).or_default();
                 *came = Came { packets: came.packets + 1, bytes: came.bytes + len };
                 let packet_of = std::slice::from_mut(&mut packet);
-                switches[at].pass_all(by % self.lcores, path, packet_of);
+                network.switches[at].pass_all(by % self.lcores, path, packet_of);
                 if rng.random_bool(self.loss) {
                     break;
                 }
@@ -111,30 +90,7 @@ impl Case {
                 ip[at] -= 1;
             }
         }
-        let mut delivered = Vec::new();
-        for (at, switch) in switches.iter_mut().enumerate() {
-            switch.advance_to(start + 10 * EPOCH_NS);
-            let window = &switch.windows[&FIRST_EPOCH];
-            let side = |side, packets, body| {
-                let (system, counters) = (SystemId::CFS, Vec::new());
-                let epoch = FIRST_EPOCH;
-                let side = Side { system, epoch, side, stall_ns: 0, packets, counters, body };
-                analysis.decode(&nodes[at], OFFER.highest, side).unwrap()
-            };
-            let kind = if at == 1 { SideKind::Transit } else { SideKind::Egress };
-            let mut sides: Vec<(SideKind, Option<AnySide>)> =
-                vec![(kind, Some(side(kind, window.totals.packets, window.encode())))];
-            if at != 1 {
-                let ingress = SideKind::Ingress;
-                sides.insert(0, (ingress, Some(side(ingress, 0, Vec::new()))));
-            }
-            let end = NodeEnd { late_packets: Some(0), ..NodeEnd::default() };
-            delivered.push(Delivery { node: nodes[at].clone(), sides, end });
-        }
-        let head = EpochHead { epoch: FIRST_EPOCH, start_unix_ns: start, length_ms: 100 };
-        let of = Collected { head, nodes: delivered, topology: None };
-        let published = analysis.analyse(of).unwrap();
-        (truth, published.report.as_type::<SystemReport<Found>>().unwrap().clone())
+        (truth, network.report())
     }
 
     /// Holds a report against what came. Gives how many residuals decoded.

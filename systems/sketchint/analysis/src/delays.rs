@@ -120,7 +120,7 @@ pub(crate) fn in_switches(sink: &SinkView, flow: &FlowView<'_>) -> Option<InSwit
             return None;
         }
         sum_ns += row.hops.iter().map(|cell| u128::from(cell.sum_ns)).sum::<u128>();
-        // What the sink met is not told apart by rows.
+        // Rows do not distinguish what the sink met.
         let [least, longest] = match is_steady(&own) || flow.rows.len() == 1 {
             true => range_ns(row.hops.iter().chain([&own])),
             false => [None; 2],
