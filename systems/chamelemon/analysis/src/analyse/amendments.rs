@@ -24,6 +24,12 @@
 //! it is: the same holds in each epoch with that number, as it may have been late. Of one for which
 //! there was no room, nobody knows what it says.
 //!
+//! Where marks stay valid, one that was translated and is late by more than an epoch is counted
+//! where it arrives, as a flow that did not enter. There it may make up for a translated one that
+//! was lost, so that nothing is too many. So all that such flows have is held against what flows
+//! lost that may have become them, in the earlier epochs with the same timestamp bit: a lower bound
+//! by as many packets. The flow that it became must not enter in the epoch that it arrives in.
+//!
 //! What shows of a flow is [`evidence`](super::evidence) of what may have happened to others.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -31,7 +37,7 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use super::entered::Entered;
 use super::evidence::REACH;
 use super::strays::{EpochStrays, LIKE_NEXT, SAID};
-use super::translation::Targets;
+use super::translation::{self, Targets};
 use crate::report::{Amendment, Change, EpochReport, Flow, Loss, Rewritten, Surplus};
 
 /// An epoch that has been reported.
@@ -92,32 +98,46 @@ impl Past {
     }
 }
 
+/// What an epoch shows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shown<'a> {
+    /// Flows of which more packets left than entered.
+    pub(super) excess: &'a HashSet<Flow>,
+    /// Those that are not known to have entered, and how many packets of them left.
+    pub(super) not_entered: &'a [Surplus],
+    /// What no sketch holds.
+    pub(super) strays: &'a EpochStrays,
+    /// Whether marks have more of the epoch's number than the timestamp bit, so that no packet is
+    /// counted in a wrong epoch.
+    pub(super) dated: bool,
+    /// What entered in the epoch.
+    pub(super) entered: &'a Entered<'a>,
+    /// What entered in the one before.
+    pub(super) before: &'a Entered<'a>,
+}
+
 /// Remembers the latest epochs for as long as others may show something of them.
 #[derive(Debug, Default)]
 pub(super) struct Amendments(VecDeque<Past>);
 
 impl Amendments {
-    /// Completes a report by what it shows of earlier ones, and they of it; `excess` has the flows
-    /// of which more packets left than entered, in a wrong epoch only if marks are not `dated`;
-    /// `before` is what entered in the epoch before. Gives those of which packets were, in this one
-    /// or another. Epochs must come in order.
+    /// Completes a report by what it shows of earlier ones, and they of it. Gives the flows of which
+    /// packets may have been in a wrong epoch, in this one or another. Epochs must come in order.
     pub(super) fn complete(
         &mut self,
         report: &mut EpochReport,
-        excess: &HashSet<Flow>,
-        (strays, dated): (&EpochStrays, bool),
-        before: &Entered<'_>,
+        shown: &Shown<'_>,
     ) -> BTreeSet<Flow> {
         let epoch = report.epoch;
         self.0.retain(|past| past.epoch < epoch && past.epoch + REACH >= epoch);
         let mut misplaced = BTreeSet::new();
-        let none = HashSet::new();
-        let excess = if dated { &none } else { excess };
-        report.amendments = self.shown(epoch, excess, (strays, dated), &mut misplaced);
-        if dated {
+        report.amendments = self.shown(epoch, shown, &mut misplaced);
+        let &Shown { strays, before, .. } = shown;
+        if shown.dated {
             report.amendments.extend(self.translated(epoch, strays, before));
             report.amendments.extend(self.translated_long_ago(epoch, strays, before));
         } else {
+            report.amendments.extend(self.translated_and_late(epoch, shown));
             misplaced.extend(self.take_back(report));
         }
         misplaced
@@ -181,6 +201,25 @@ impl Amendments {
         past.amend_all(|flow, wholly| targets.packets_for(flow, wholly), &why)
     }
 
+    /// What flows that did not enter say of the epochs before with the same timestamp bit.
+    fn translated_and_late(&mut self, epoch: u64, shown: &Shown<'_>) -> Vec<Amendment> {
+        let &Shown { not_entered, strays, entered, .. } = shown;
+        let surplus = translation::with_more(not_entered, strays.of_its_bit(), entered);
+        let targets = Targets::new(&surplus, entered);
+        if targets.is_empty() {
+            return Vec::new();
+        }
+        let why = format!(
+            "packets left in epoch {epoch} as flows that did not enter, and may be this flow's: they \
+             may have been translated, and late"
+        );
+        let has_its_bit = |past: &&mut Past| (epoch - past.epoch).is_multiple_of(2);
+        let of = |past: &mut Past| {
+            past.amend_all(|flow, wholly| targets.packets_for(flow, wholly), &why)
+        };
+        self.0.iter_mut().filter(has_its_bit).flat_map(of).collect()
+    }
+
     /// What packets without a valid mark say of the epochs before that one. What entered in these is
     /// not known any more, so that any of them may be another flow's.
     fn translated_long_ago(
@@ -218,10 +257,10 @@ impl Amendments {
     fn shown(
         &mut self,
         epoch: u64,
-        excess: &HashSet<Flow>,
-        (strays, dated): (&EpochStrays, bool),
+        shown: &Shown<'_>,
         misplaced: &mut BTreeSet<Flow>,
     ) -> Vec<Amendment> {
+        let &Shown { excess, strays, dated, .. } = shown;
         let too_many = format!(
             "more packets of this flow left in epoch {epoch} than entered: they may be late"
         );
@@ -244,7 +283,7 @@ impl Amendments {
             amendments.extend(exact.filter_map(|(flow, known, why)| past.amend(flow, known, why)));
             let late_too = strays.late.iter().filter(|_| by.is_multiple_of(2));
             let late_too = late_too.map(|(flow, packets)| (*flow, Known::AtMost(*packets), &late));
-            let excess = excess.iter().filter(|_| may_have_come);
+            let excess = excess.iter().filter(|_| may_have_come && !dated);
             let excess = excess.map(|flow| (*flow, Known::AtMost(u64::MAX), &too_many));
             // Beyond what the epoch's bits tell apart, signatures are of a pad that is gone.
             let has_no_mark = dated && by >= LIKE_NEXT + 2;
@@ -263,7 +302,9 @@ impl Amendments {
                 by if by.is_multiple_of(2) => strays.perhaps_old + unsaid,
                 _ => unsaid,
             };
-            amendments.extend(past.amend_all(|_, _| anybody, &unknown));
+            if anybody > 0 {
+                amendments.extend(past.amend_all(|_, _| anybody, &unknown));
+            }
         }
         amendments
     }

@@ -118,18 +118,7 @@ impl Doubts<'_> {
         for (&flow, packets) in self.all().flat_map(|strays| &strays.misfit) {
             *more.entry(flow).or_default() += packets;
         }
-        if more.is_empty() {
-            return Cow::Borrowed(surplus);
-        }
-        let mut all = surplus.to_vec();
-        for surplus in &mut all {
-            surplus.packets += more.remove(&surplus.flow).unwrap_or(0);
-        }
-        all.extend(more.into_iter().map(|(flow, packets)| {
-            let stranger = entered.of(&flow).is_stranger();
-            Surplus { flow, packets, partial: true, stranger }
-        }));
-        Cow::Owned(all)
+        translation::with_more(surplus, more, entered)
     }
 
     /// Why losses are not known where packets may have been of any flow.
@@ -170,6 +159,9 @@ pub(super) struct Explained {
     pub(super) loss: Vec<Loss>,
     pub(super) surplus: Vec<Surplus>,
     pub(super) rewritten: Vec<Rewritten>,
+    /// Flows with packets too many that are not known to have entered: what they have may be
+    /// others', translated, also where `rewritten` has it.
+    pub(super) not_entered: Vec<Surplus>,
     /// Whether packets of unknown flows may explain losses.
     pub(super) is_bounded: bool,
     /// Whether they may explain every loss that there was, so that nothing is known of any.
@@ -201,7 +193,9 @@ impl Explained {
             let uncounted = uncounted.get(&net.flow).copied().unwrap_or(0);
             explained.add(net, entered, strays.may_be_marked(&net.flow), uncounted);
         }
-        let Self { loss, surplus, rewritten, .. } = &mut explained;
+        let Self { loss, surplus, rewritten, not_entered, .. } = &mut explained;
+        let may_be_others = |of: &&Surplus| of.stranger || !entered.of(&of.flow).is_entered();
+        not_entered.extend(surplus.iter().filter(may_be_others));
         rewritten.extend(uncounted.iter().map(|(&flow, &packets)| {
             let (from, to, what) = (flow, Some(flow), Change::Epoch);
             Rewritten { from, to, packets, what }

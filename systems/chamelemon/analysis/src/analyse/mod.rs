@@ -35,6 +35,7 @@ pub use suspicion::Suspicion;
 pub use tasks::Tasks;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::mem;
 use std::sync::Arc;
 
 use calumma_analysis::HashKeys;
@@ -163,13 +164,21 @@ impl Analyser {
             }
         }
         let (is_bounded, excess) = (explained.is_bounded, explained.excess());
+        let not_entered = mem::take(&mut explained.not_entered);
         let mut report = decoded.outline(verdict, explained);
         if report.complete && is_bounded {
             report.causes.extend(doubts.causes().cloned());
         }
         let dated = self.decoder.is_dated();
-        let shown = (&strays, dated);
-        let misplaced = self.amendments.complete(&mut report, &excess, shown, &before);
+        let shown = amendments::Shown {
+            excess: &excess,
+            not_entered: &not_entered,
+            strays: &strays,
+            dated,
+            entered: &entered,
+            before: &before,
+        };
+        let misplaced = self.amendments.complete(&mut report, &shown);
         self.evidence.forget(epoch);
         if is_sound && !dated {
             let shown = Shown {

@@ -221,6 +221,15 @@ impl EpochStrays {
         }
     }
 
+    /// Packets by flow that may be of this epoch or of any before with the same timestamp bit.
+    pub(super) fn of_its_bit(&self) -> HashMap<Flow, u64> {
+        let mut packets = self.late.clone();
+        for (&flow, misfit) in &self.misfit {
+            *packets.entry(flow).or_default() += misfit;
+        }
+        packets
+    }
+
     /// Packets by flow that may be of the next epoch with the same timestamp bit.
     pub(super) fn early(&self) -> impl Iterator<Item = (Flow, u64)> {
         let old = self.old.iter().filter(|((_, back), _)| *back == LIKE_NEXT);

@@ -20,6 +20,7 @@
 //! A partner is named where the counts leave one only: one that fits by its number of packets, or
 //! one that fits at all, from either side.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
@@ -175,6 +176,11 @@ impl<'a> Targets<'a> {
         targets
     }
 
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.flows.is_empty()
+    }
+
     /// Packets too many of all flows that `flow` may have become, where `wholly` both of its ends
     /// may have been translated.
     pub(super) fn packets_for(&self, flow: &Flow, wholly: bool) -> u64 {
@@ -221,6 +227,26 @@ impl<'a> Targets<'a> {
     }
 }
 
+/// What flows have too many, with `more` of some.
+pub(super) fn with_more<'s>(
+    surplus: &'s [Surplus],
+    mut more: HashMap<Flow, u64>,
+    entered: &Entered<'_>,
+) -> Cow<'s, [Surplus]> {
+    if more.is_empty() {
+        return Cow::Borrowed(surplus);
+    }
+    let mut all = surplus.to_vec();
+    for surplus in &mut all {
+        surplus.packets += more.remove(&surplus.flow).unwrap_or(0);
+    }
+    all.extend(more.into_iter().map(|(flow, packets)| {
+        let stranger = entered.of(&flow).is_stranger();
+        Surplus { flow, packets, partial: true, stranger }
+    }));
+    Cow::Owned(all)
+}
+
 /// Sets aside of `losses` what may be packets that `surplus` has too many, and gives it. Of flows
 /// in `uncounted` so many more packets are missing than the losses say. Where `others` have any
 /// number too many that is not known, all of a flow may be among them.
@@ -235,7 +261,7 @@ pub(super) fn set_aside(
         return Vec::new();
     }
     let targets = Targets::new(surplus, entered);
-    if targets.flows.is_empty() && !others {
+    if targets.is_empty() && !others {
         return Vec::new();
     }
     let mut victims = Index::default();

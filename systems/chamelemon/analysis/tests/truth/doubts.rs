@@ -1,7 +1,7 @@
 //! What a network has done to some packets may have been done to others.
 
 use calumma_chamelemon::{Attention, Hierarchy, Partition, SampleRate};
-use calumma_chamelemon_analysis::report::{CauseKind, Change, EpochReport, Flow};
+use calumma_chamelemon_analysis::report::{Amendment, CauseKind, Change, EpochReport, Flow};
 use calumma_sketch::{FlowKey, Key};
 
 use crate::world::{FIRST, Fate, World, healthy};
@@ -164,6 +164,39 @@ fn a_packet_that_was_translated_and_late_by_epochs_takes_its_flows_loss_back() {
     let mut exact = lost(&reports[0]);
     exact.sort();
     assert_eq!(exact, [1, 3].map(|port| (Flow::from(&flow(port)), 1, false)));
+}
+
+/// Where a packet that was translated is two epochs late, another that is lost makes up for it:
+/// nothing is too many there.
+#[test]
+fn a_translated_packet_in_a_later_epoch_with_its_bit_takes_its_flows_loss_back() {
+    let became =
+        |port| FlowKey::new([10, 1, 0, 2].into(), [10, 9, 0, 7].into(), port, 80, 6).unwrap();
+    let mut world = World::new(healthy(), 47);
+    for epoch in [0, 1] {
+        send(&mut world, epoch, flow(1), &[Fate::BecameElsewhere(became(1), 2), Fate::Arrived]);
+    }
+    send(&mut world, 2, flow(1), &[Fate::Became(became(1)), Fate::Lost]);
+    // No epoch with its bit is open when this one comes.
+    send(&mut world, 1, flow(2), &[Fate::BecameLate(became(2), 2), Fate::Arrived]);
+    // All that there was of this one, and it has nothing in common with what it became.
+    let outside =
+        FlowKey::new([100, 64, 0, 1].into(), [10, 9, 9, 9].into(), 6000, 8443, 6).unwrap();
+    send(&mut world, 6, elsewhere(3), &[Fate::BecameElsewhere(outside, 40)]);
+    // These can't have become any of them.
+    send(&mut world, 0, elsewhere(1), &[Fate::Lost, Fate::Arrived]);
+    send(&mut world, 1, elsewhere(1), &[Fate::Lost, Fate::Arrived]);
+    let reports = reports(&world);
+    let amended = reports.iter().flat_map(|report| {
+        let of = |of: &Amendment| (report.epoch - FIRST, of.epoch - FIRST, of.flow, of.lost);
+        report.amendments.iter().map(of).collect::<Vec<_>>()
+    });
+    let [one, two, other] = [flow(1), flow(2), elsewhere(3)].map(|key| Flow::from(&key));
+    let moved: Vec<_> = reports[2].rewritten.iter().map(|of| (of.from, of.packets)).collect();
+    assert_eq!((lost(&reports[2]), moved), (vec![], vec![(one, 2)]));
+    let taken = [(2, 0, one, 0), (3, 1, one, 0), (3, 1, two, 0), (46, 6, other, 0)];
+    assert_eq!(amended.collect::<Vec<_>>(), taken);
+    assert!(reports.iter().flat_map(|report| &report.amendments).all(|of| of.late.is_none()));
 }
 
 /// Of flows that are not sampled, some packets enter under hierarchy 0.

@@ -104,7 +104,13 @@ impl Treatment {
     fn apply(&self, world: &mut World) {
         let mut fates = vec![Fate::Lost; self.lost];
         if let Some(translation) = self.translated {
-            fates.extend(vec![Fate::Became(translation.of(self.flow)); self.arrived]);
+            let other = translation.of(self.flow);
+            fates.extend(vec![Fate::Became(other); self.arrived]);
+            // Only what is late is counted in the wrong epoch: nothing changes its mark as well.
+            let held_up = self.elsewhere.iter().filter(|&&by| by > 0 && by % 2 == 0);
+            fates.extend(held_up.map(|&by| Fate::BecameElsewhere(other, by)));
+            let late = self.late.iter().filter(|&&by| self.epoch.strict_add_signed(by) >= FIRST);
+            fates.extend(late.map(|&by| Fate::BecameLate(other, by)));
         } else {
             fates.extend(vec![Fate::Arrived; self.arrived]);
             fates.extend(self.copies.iter().map(|&times| Fate::Copied(times)));

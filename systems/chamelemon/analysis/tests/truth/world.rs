@@ -53,9 +53,13 @@ pub(crate) enum Fate {
     Became(FlowKey),
     /// It left where the epoch so many after its own was being recorded.
     Elsewhere(i64),
+    /// It left as another flow where the epoch so many after its own was being recorded.
+    BecameElsewhere(FlowKey, i64),
     /// It left when the epoch so many after its own was over, and the next one with its timestamp
     /// bit had not begun; early where that is negative.
     Late(i64),
+    /// The same as another flow.
+    BecameLate(FlowKey, i64),
     /// It left so many epochs after its own, as its mark says; 0 where that was over.
     Old(u64),
     /// It left without a valid mark, so many epochs after its own.
@@ -168,6 +172,14 @@ impl World {
                 let epoch = epoch.strict_add_signed(by);
                 self.truth.entry((epoch, key)).or_default().counted += 1;
                 self.leave(epoch, to, key, mark);
+            }
+            Fate::BecameElsewhere(other, by) => {
+                truth.moved += 1;
+                self.leave(epoch.strict_add_signed(by), to, other, mark);
+            }
+            Fate::BecameLate(other, by) => {
+                truth.moved += 1;
+                self.leave_late(epoch.strict_add_signed(by), to, other, mark);
             }
             Fate::Late(by) => {
                 truth.moved += u64::from(by != 0);
