@@ -327,6 +327,16 @@ impl Hashes {
         }
     }
 
+    /// The word by which sums over flows are weighted, to prove what they are of: it follows from
+    /// all that the hashes know of the key, and no sum of few flows' words is another's.
+    #[inline(always)]
+    pub(crate) fn check_word(&self) -> u64 {
+        let word = u64::from(self.x) << 32 | u64::from(self.y);
+        let word = (word ^ word >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let word = (word ^ word >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        word ^ word >> 31
+    }
+
     /// The 20-bit fingerprint that travels in the last ID fragment of an IPv4 key.
     #[inline(always)]
     pub fn fingerprint(&self) -> u32 {

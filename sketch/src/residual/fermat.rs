@@ -46,12 +46,20 @@ impl<K: Key> Fermat<K> {
     /// Bytes of the three buckets of a flow.
     pub const BUCKET_BYTES: usize = size_of::<K::Bucket>() + size_of::<i64>();
 
+    /// An empty one with a filter of its own. It takes all its memory now.
+    ///
+    /// # Panics
+    /// When it has no buckets, or more than 2^28 an array.
+    pub fn new(shape: Shape) -> Self {
+        Self::with(&mut Arena::new(Self::lines(shape.buckets)), shape, Held::new(shape.filter_bits))
+    }
+
     /// An empty one of so many buckets an array that has no filter: what was put in is for tables
     /// to know ([`known_by`](Self::known_by)), and may be anything until then. It takes all its
     /// memory now.
     ///
     /// # Panics
-    /// As [`new`](Residual::new).
+    /// As [`new`](Self::new).
     pub fn without_filter(buckets: usize) -> Self {
         Self::without_filter_in(&mut Arena::new(Self::lines(buckets)), buckets)
     }
@@ -65,7 +73,7 @@ impl<K: Key> Fermat<K> {
     /// As [`without_filter`](Self::without_filter), in memory of an arena. Touches none of it.
     ///
     /// # Panics
-    /// As [`new`](Residual::new).
+    /// As [`new`](Self::new).
     pub fn without_filter_in(arena: &mut Arena, buckets: usize) -> Self {
         Self::with(arena, Shape { buckets, filter_bits: 0 }, Held::Tables(Vec::new()))
     }
@@ -94,7 +102,7 @@ impl<K: Key> Fermat<K> {
     /// Where `words` or `bytes` are too few or too many, or no sums of fragments.
     ///
     /// # Panics
-    /// As [`new`](Residual::new).
+    /// As [`new`](Self::new).
     pub fn from_contents(
         buckets: usize,
         words: impl IntoIterator<Item = u32>,
@@ -142,16 +150,16 @@ impl<K: Key> Fermat<K> {
 }
 
 impl<K: Key> Residual<K> for Fermat<K> {
-    fn new(shape: Shape) -> Self {
-        Self::with(&mut Arena::new(Self::lines(shape.buckets)), shape, Held::new(shape.filter_bits))
-    }
-
     fn shape(&self) -> Shape {
         Shape { buckets: self.sketch.shape().buckets, filter_bits: 8 * self.held.bytes() }
     }
 
     fn bytes(&self) -> usize {
         size_of_val(self.sketch.buckets()) + size_of_val(&*self.bytes) + self.held.bytes()
+    }
+
+    fn packets(&self) -> u64 {
+        self.packets
     }
 
     #[inline(always)]

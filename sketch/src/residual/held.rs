@@ -28,6 +28,20 @@ impl Held {
         Self::Own(Filter::new(bits))
     }
 
+    /// A filter of the residual's own with these words; `None` where they are no whole number of
+    /// blocks, or none.
+    pub(super) fn from_words(words: &[u32]) -> Option<Self> {
+        Filter::from_words(words).map(Self::Own)
+    }
+
+    /// The words of the residual's own filter.
+    pub(super) fn words(&self) -> Vec<u32> {
+        match self {
+            Self::Own(filter) => filter.words().collect(),
+            Self::Tables(_) => Vec::new(),
+        }
+    }
+
     /// Notes a flow, and whether it seemed to be there already, where that is for the residual to
     /// know.
     #[inline(always)]

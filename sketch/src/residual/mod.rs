@@ -15,10 +15,10 @@
 //!
 //! Each has a filter of the flows that were put in. It is wrong about few, and that costs room and
 //! no count: what is taken out of a residual that never had it stands there with a minus, and
-//! decodes as well.
+//! decodes as well. Only what a [`FlowRadar`] can't tell apart makes it say that it is not decoded.
 //!
 //! ```
-//! use calumma_sketch::residual::{Counts, Fermat, Residual, Shape, network};
+//! use calumma_sketch::residual::{Counts, Fermat, Residual as _, Shape, network};
 //! use calumma_sketch::{FlowKey, HashFamily, HashKey};
 //!
 //! let family = HashFamily::new(&HashKey::from_bytes([7; 32]));
@@ -36,6 +36,7 @@
 //! assert!(here.is_complete && here.flows.len() == 100);
 //! ```
 
+mod any;
 mod fermat;
 mod flow_radar;
 mod held;
@@ -43,8 +44,9 @@ pub mod network;
 #[cfg(test)]
 mod tests;
 
+pub use self::any::{AnyResidual, Kind};
 pub use self::fermat::{Contents, Fermat};
-pub use self::flow_radar::FlowRadar;
+pub use self::flow_radar::{Cell, Checks, FlowRadar};
 
 use crate::burst::ones;
 use crate::hash::{HashColumns, HashFamily, Hashes};
@@ -137,17 +139,14 @@ pub struct Alone<K> {
 
 /// A sketch of the flows that a table has no entry for.
 pub trait Residual<K: Key>: Sized {
-    /// An empty one. It takes all its memory now.
-    ///
-    /// # Panics
-    /// When it has no buckets, or more than 2^28 an array.
-    fn new(shape: Shape) -> Self;
-
     /// How large it is.
     fn shape(&self) -> Shape;
 
     /// Bytes of memory that it takes, with its filter.
     fn bytes(&self) -> usize;
+
+    /// Packets put in and taken out; `u64::MAX` for more.
+    fn packets(&self) -> u64;
 
     /// Adds packets of a flow. Four cache lines, [`Fermat`] seven.
     fn insert(&mut self, key: &K, hashes: &Hashes, counts: Counts);
@@ -207,7 +206,8 @@ pub trait Residual<K: Key>: Sized {
     /// The flow that bucket `at`, counted over all arrays, seems to hold alone.
     fn alone(&self, family: &HashFamily, at: u32) -> Option<Alone<K>>;
 
-    /// Buckets, over all arrays, that are not empty.
+    /// Buckets, over all arrays, that are not empty; one more where what was taken out is not
+    /// proven to be what was put in.
     fn remaining(&self) -> usize;
 }
 

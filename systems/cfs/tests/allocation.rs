@@ -12,6 +12,7 @@ use calumma_plane::packet::{Frame, Packet};
 use calumma_plane::worker::Path;
 use calumma_plane::{Carrier, carrier::Tos};
 use calumma_sketch::KeyKind;
+use calumma_sketch::residual::Kind;
 
 use common::{EPOCH_NS, FIRST_EPOCH, Net, Switch, clock, flow, frame};
 
@@ -41,10 +42,12 @@ static COUNTING: Counting = Counting;
 
 #[test]
 fn packets_take_no_memory() {
-    for keys in [KeyKind::Ipv4, KeyKind::Dual] {
+    let kinds = [Kind::Fermat, Kind::FlowRadar];
+    let both = kinds.map(|kind| [KeyKind::Ipv4, KeyKind::Dual].map(|keys| (kind, keys)));
+    for (kind, keys) in both.into_iter().flatten() {
         let (entries, filter_bits) = (512, 1 << 16);
         let residual = Some(256);
-        let of = Setup { entries, filter_bits, claim: false, residual, ..Setup::default() };
+        let of = Setup { entries, filter_bits, claim: false, residual, kind, ..Setup::default() };
         let setup = Setup { guard: true, ends: true, ..of };
         let net = Net { carrier: Carrier::Tos(Tos::default()), keys, setup };
         let mut switch = Switch::new(&net, 1, 1);

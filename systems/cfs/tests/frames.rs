@@ -209,6 +209,33 @@ fn residuals_that_contradict_themselves_are_refused_with_their_byte() {
     }
 }
 
+/// The same of residuals that are FlowRadars.
+#[test]
+fn flow_radars_that_contradict_themselves_are_refused_with_their_byte() {
+    let setup = samples::with_flow_radar();
+    for window in samples::uncounted_by(&setup) {
+        let bytes = window.encode();
+        assert_eq!(Window::decode(&bytes, &setup).as_ref(), Ok(&window));
+        let without = Window { uncounted: None, ..window.clone() }.encode().len();
+        check_cut_and_changed(&bytes, without, &setup);
+        // Another kind, size or filter was asked for.
+        assert!(Window::decode(&bytes, &samples::with_residual()).is_err());
+        let more = Setup { residual: Some(18), ..setup };
+        assert!(Window::decode(&bytes, &more).is_err());
+        assert!(Window::decode(&bytes, &Setup { filter_bits: 1 << 13, ..setup }).is_err());
+        let mut other = window.clone();
+        other.totals.packets += 1;
+        other.totals.refused_packets += 1;
+        let refused = Window::decode(&other.encode(), &setup).unwrap_err().to_string();
+        assert!(refused.starts_with("byte ") && refused.contains("have no entry"), "{refused}");
+        // Behind the flag and what the rest is mixed of, packets of the first part.
+        let mut fewer = bytes.clone();
+        fewer[without + 17] ^= 1;
+        let refused = Window::decode(&fewer, &setup).unwrap_err().to_string();
+        assert!(refused.contains("but the cells of array 0 have"), "{refused}");
+    }
+}
+
 /// Filters of where flows entered and left are of the setup's size at most, and one of each lcore.
 #[test]
 fn ends_that_no_switch_can_have_are_refused_with_their_byte() {

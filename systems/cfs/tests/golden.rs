@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use calumma_cfs::frames::{Graded, Holding, Hop, Notice, Pins, Plan, Setup, Window};
 use calumma_sketch::grade::HopRule;
+use calumma_sketch::residual::ARRAYS;
 
 /// Setups that differ in all that can differ.
 fn setups() -> [(&'static str, Setup); 4] {
@@ -125,4 +126,90 @@ fn shares_of_the_memory_are_what_the_golden_files_of_version_6_hold() {
     let plan = Plan { alpha: 75, pins: Pins { flows } };
     let golden = check_in("v6", "plan", &plan.encode(&setup));
     assert_eq!(Plan::decode(&golden, &setup), Ok(plan));
+}
+
+/// A FlowRadar's part, read without the library.
+struct Cells<'a>(&'a [u8]);
+
+impl Cells<'_> {
+    fn u64(&mut self) -> u64 {
+        let (number, rest) = self.0.split_first_chunk().unwrap();
+        self.0 = rest;
+        u64::from_le_bytes(*number)
+    }
+
+    /// So many numbers of so many bytes, which come byte by byte: none of the columns is long
+    /// enough to be packed.
+    fn column(&mut self, width: usize, number: usize) -> Vec<u64> {
+        let mut numbers = vec![0; number];
+        for byte in 0..width {
+            let (kind, rest) = self.0.split_first().unwrap();
+            let (column, rest) = rest.split_at(if *kind == 0 { 0 } else { number });
+            assert!(*kind < 2, "packed");
+            self.0 = rest;
+            for (number, &of) in numbers.iter_mut().zip(column) {
+                *number |= u64::from(of) << (8 * byte);
+            }
+        }
+        numbers
+    }
+}
+
+/// What the golden files have, by an own reader and own sums over the flows.
+#[test]
+fn flow_radars_are_what_the_golden_files_of_version_8_hold() {
+    let setup = samples::with_flow_radar();
+    let golden = check_in("v8", "setup-flowradar", &setup.encode());
+    assert_eq!(Setup::decode(&golden), Ok(setup));
+    let [edge, transit] = samples::uncounted_by(&setup);
+    let golden = check_in("v8", "flowradar-transit", &transit.encode());
+    assert_eq!(Window::decode(&golden, &setup), Ok(transit));
+    let golden = check_in("v8", "flowradar-edge", &edge.encode());
+    assert_eq!(Window::decode(&golden, &setup).as_ref(), Ok(&edge));
+
+    let before = Window { uncounted: None, ..edge }.encode().len();
+    let mut read = Cells(&golden[before..]);
+    assert_eq!(read.0.split_off_first(), Some(&1), "what entered is apart");
+    assert_eq!((read.u64(), read.u64()), (0, 10), "passed, mixed");
+    for is_entered in [true, false] {
+        // Buckets and bits of the filter are halved.
+        const BUCKETS: usize = 8;
+        let flows = samples::flows_of_the_edge();
+        let flows = flows.iter().filter(|(_, sides, _)| (*sides == 1) == is_entered);
+        let flows: Vec<_> = flows.map(|(flow, _, counts)| (flow, *counts)).collect();
+        let sum: u64 = flows.iter().map(|(_, counts)| counts.packets).sum();
+        assert_eq!(read.u64(), sum);
+        let checks = [read.u64(), read.u64()];
+        // All packets have 60 bytes.
+        assert!(checks[0] != 0 && checks[1] == checks[0].wrapping_mul(60));
+        let mut wanted = vec![[0_u64; 7]; ARRAYS * BUCKETS];
+        for (flow, counts) in &flows {
+            let hashes = samples::family().hash(*flow);
+            for array in 0..ARRAYS {
+                let bucket = hashes.array_word(array) as usize % BUCKETS;
+                let cell = &mut wanted[array * BUCKETS + bucket];
+                let words = [0, 1, 2].map(|at| u64::from(calumma_sketch::Key::word(*flow, at)));
+                cell.iter_mut().zip(words).for_each(|(sum, word)| *sum ^= word);
+                cell[3] ^= 6;
+                cell[4] += 1;
+                cell[5] += counts.packets;
+                cell[6] += counts.bytes;
+            }
+        }
+        let number = wanted.len();
+        let mut columns: Vec<Vec<u64>> =
+            [4, 4, 4, 1, 4].into_iter().map(|width| read.column(width, number)).collect();
+        for _ in 0..2 {
+            let (low, high) = (read.column(4, number), read.column(4, number));
+            columns.push(low.iter().zip(high).map(|(low, high)| low | high << 32).collect());
+        }
+        let cells: Vec<[u64; 7]> =
+            (0..number).map(|at| std::array::from_fn(|of| columns[of][at])).collect();
+        assert_eq!(cells, wanted);
+        // Two blocks of eight words, and each flow sets a bit in each word of one.
+        let filter = read.column(4, 16);
+        let ones: u32 = filter.iter().map(|word| word.count_ones()).sum();
+        assert!(ones > 0 && ones <= 8 * flows.len() as u32, "{filter:x?}");
+    }
+    assert!(read.0.is_empty());
 }

@@ -1,7 +1,6 @@
 //! How switches choose, and what they do with the flows that they don't.
 
-use calumma_sketch::HashFamily;
-use calumma_sketch::grade;
+use calumma_sketch::{HashFamily, grade, residual};
 use serde::Serialize;
 
 /// How switches choose.
@@ -42,6 +41,16 @@ pub enum Kind {
     Flowradar,
     /// FermatSketch with bytes
     Fermat,
+}
+
+impl Kind {
+    /// The same, of the library's.
+    pub(super) fn kept(self) -> residual::Kind {
+        match self {
+            Self::Flowradar => residual::Kind::FlowRadar,
+            Self::Fermat => residual::Kind::Fermat,
+        }
+    }
 }
 
 /// Where a packet is.

@@ -8,7 +8,7 @@ use std::ops::Range;
 use calumma_baselines::CSamp;
 use calumma_cfs_analysis::alpha::{self, Alpha, Fared};
 use calumma_sketch::grade::{self, Chosen, Claims, HopRule};
-use calumma_sketch::residual::{ARRAYS, Counts, Fermat, FlowRadar, Residual, Shape, network};
+use calumma_sketch::residual::{ARRAYS, AnyResidual, Counts, Residual as _, Shape, network};
 use calumma_sketch::table::{self, BITS_OF_A_FLOW, BoundedTable, Capacity, Rank, RowTable, Sink};
 use calumma_sketch::{FlowKey, HashFamily, Hashes, HyperLogLog};
 
@@ -21,39 +21,12 @@ const TTL: u8 = 64;
 /// The logarithm of HyperLogLog registers.
 const HLL_BITS: u8 = 12;
 
-/// The residual of a switch.
-enum Beside {
-    FlowRadar(FlowRadar<FlowKey>),
-    Fermat(Fermat<FlowKey>),
-}
-
-impl Beside {
-    fn new(kind: Kind, shape: Shape) -> Self {
-        match kind {
-            Kind::Flowradar => Self::FlowRadar(FlowRadar::new(shape)),
-            Kind::Fermat => Self::Fermat(Fermat::new(shape)),
-        }
-    }
-
-    fn bytes(&self) -> usize {
-        match self {
-            Self::FlowRadar(residual) => residual.bytes(),
-            Self::Fermat(residual) => residual.bytes(),
-        }
-    }
-
-    /// Adds packets, and whether the flow was not there before, as far as the filter knows.
-    fn insert(&mut self, key: &FlowKey, hashes: &Hashes, counts: Counts) -> bool {
-        fn put<R: Residual<FlowKey>>(to: &mut R, key: &FlowKey, with: (&Hashes, Counts)) -> bool {
-            let is_new = !to.may_hold(with.0);
-            to.insert(key, with.0, with.1);
-            is_new
-        }
-        match self {
-            Self::FlowRadar(residual) => put(residual, key, (hashes, counts)),
-            Self::Fermat(residual) => put(residual, key, (hashes, counts)),
-        }
-    }
+/// Adds packets to a residual, and whether the flow was not there before, as far as the filter
+/// knows.
+fn put(to: &mut AnyResidual<FlowKey>, key: &FlowKey, hashes: &Hashes, counts: Counts) -> bool {
+    let is_new = !to.may_hold(hashes);
+    to.insert(key, hashes, counts);
+    is_new
 }
 
 /// A switch's table: of the flows of smallest rank, or of those of each row.
@@ -136,7 +109,7 @@ struct Switch {
     table: Table,
     distinct: HyperLogLog,
     claims: Claims,
-    residual: Option<Beside>,
+    residual: Option<AnyResidual<FlowKey>>,
     /// Buckets of each of its arrays.
     buckets: usize,
     /// Flows that this window's residual was given.
@@ -277,7 +250,7 @@ impl<'a> Switches<'a> {
             let flows = std::mem::take(&mut switch.put_in);
             let filter_bits = (flows + flows / 20) * bits;
             let shape = Shape { buckets: switch.buckets, filter_bits };
-            switch.residual = Some(Beside::new(kind, shape));
+            switch.residual = Some(AnyResidual::new(kind.kept(), shape));
         }
     }
 
@@ -418,28 +391,15 @@ impl<'a> Switches<'a> {
         places: impl Fn(&FlowKey, &mut Vec<usize>),
         counted: &mut Counted,
     ) {
-        let Some(kind) = self.kind else { return };
+        if self.kind.is_none() {
+            return;
+        }
         let held = |(at, switch): (usize, &Switch)| {
             switch.table.flows().map(|(key, _, counts)| (at, *key, *counts)).collect::<Vec<_>>()
         };
         let known: Vec<_> = self.all.iter().enumerate().flat_map(held).collect();
         let residuals = self.all.iter_mut().map(|switch| switch.residual.take());
-        let decoded = match kind {
-            Kind::Flowradar => {
-                let of = |residual| match residual {
-                    Some(Beside::FlowRadar(residual)) => Some(residual),
-                    _ => None,
-                };
-                network::decode(self.family, residuals.map(of).collect(), &known, places)
-            }
-            Kind::Fermat => {
-                let of = |residual| match residual {
-                    Some(Beside::Fermat(residual)) => Some(residual),
-                    _ => None,
-                };
-                network::decode(self.family, residuals.map(of).collect(), &known, places)
-            }
-        };
+        let decoded = network::decode(self.family, residuals.collect(), &known, places);
         let residuals = decoded.iter().flatten().count();
         let mut fullest: f64 = 0.0;
         for (node, switch) in decoded.into_iter().zip(&self.all) {
@@ -473,7 +433,7 @@ impl<'a> Switches<'a> {
         let has_table = self.trial.algorithm != Algorithm::Flowradar;
         let of = |(at, switch): (usize, &Switch)| {
             let table = if has_table { switch.table.bytes() } else { 0 };
-            let residual = switch.residual.as_ref().map_or(0, Beside::bytes);
+            let residual = switch.residual.as_ref().map_or(0, |residual| residual.bytes());
             table + residual + REGISTERS + self.ranges.bytes(at)
         };
         self.all.iter().enumerate().map(of).sum()
@@ -484,7 +444,7 @@ impl<'a> Switches<'a> {
 struct Recorder<'a> {
     family: &'a HashFamily,
     packets: &'a Packets<'a>,
-    residual: Option<&'a mut Beside>,
+    residual: Option<&'a mut AnyResidual<FlowKey>>,
     put_in: &'a mut usize,
     /// The residual is not given these packets: whoever has claimed the flow has it in its own
     /// table or residual.
@@ -502,7 +462,7 @@ impl Sink<FlowKey, Counts> for Recorder<'_> {
     fn refuse(&mut self, _: Range<usize>) {
         let Packets { key, hashes, counts, .. } = self.packets;
         if let Some(residual) = self.residual.as_mut().filter(|_| !self.is_left_out) {
-            *self.put_in += usize::from(residual.insert(key, hashes, *counts));
+            *self.put_in += usize::from(put(residual, key, hashes, *counts));
         }
     }
 
@@ -511,7 +471,7 @@ impl Sink<FlowKey, Counts> for Recorder<'_> {
             && (self.claimed_too || !grade::is_claimed(rank))
         {
             let hashes = self.family.hash(key);
-            *self.put_in += usize::from(residual.insert(key, &hashes, *value));
+            *self.put_in += usize::from(put(residual, key, &hashes, *value));
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Any bytes, as a setup, a window, a notice, pins and a plan of CFS: no panic, and what can be
 //! read says the same when written and read again. Run from `wire/` with
-//! `cargo +nightly fuzz run fuzz-wire-cfs fuzz/corpus/cfs ../systems/cfs/tests/golden/v7`.
+//! `cargo +nightly fuzz run fuzz-wire-cfs fuzz/corpus/cfs ../systems/cfs/tests/golden/v8`.
 
 #![no_main]
 
 use calumma_cfs::frames::{Holding, Notice, Pins, Plan, Setup, Window};
+use calumma_sketch::residual::Kind;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -29,7 +30,9 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let fixed = [setup, guard, Setup { residual, ..setup }, Setup { residual, ..guard }];
     let ends = [Setup { ends: true, ..setup }, Setup { ends: true, ..divided }];
-    for setup in fixed.into_iter().chain([divided]).chain(ends) {
+    let of_radar = Setup { residual, kind: Kind::FlowRadar, filter_bits: 1 << 10, ..setup };
+    let radar = [of_radar, Setup { ends: true, guard: true, ..of_radar }];
+    for setup in fixed.into_iter().chain([divided]).chain(ends).chain(radar) {
         if let Ok(window) = Window::decode(bytes, &setup) {
             assert_eq!(Window::decode(&window.encode(), &setup), Ok(window));
         }

@@ -10,9 +10,10 @@ use calumma_analysis::{
 };
 use calumma_cfs::frames;
 use calumma_cfs::frames::{
-    ALPHA_SINCE, ENDS_SINCE, Entry, GUARD_SINCE, NOTICE_SINCE, Setup, Suspects, WORDS_SINCE,
-    Window, salt,
+    ALPHA_SINCE, ENDS_SINCE, Entry, FLOW_RADAR_SINCE, GUARD_SINCE, NOTICE_SINCE, Setup, Suspects,
+    WORDS_SINCE, Window, salt,
 };
+use calumma_sketch::residual::Kind;
 use calumma_sketch::{HashFamily, KeyKind};
 use calumma_wire::{Role, Side, SideKind};
 
@@ -73,7 +74,10 @@ impl Cooperating {
         let guard = setup.guard && version >= GUARD_SINCE;
         let alpha_moves = setup.alpha_moves && version >= ALPHA_SINCE;
         let ends = setup.ends && role == Role::Edge && version >= ENDS_SINCE;
-        Setup { guard, alpha_moves, ends, ..setup }
+        let has_residual = setup.kind == Kind::Fermat || version >= FLOW_RADAR_SINCE;
+        let residual = setup.residual.filter(|_| has_residual);
+        let kind = if has_residual { setup.kind } else { Kind::Fermat };
+        Setup { guard, alpha_moves, ends, residual, kind, ..setup }
     }
 
     fn window_of(&self, epoch: u64) -> u64 {
@@ -184,7 +188,7 @@ impl Analysis for Cooperating {
         let monitored_exactly = flows.iter().filter(|it| it.exact).count() as u64;
         let total = coverage::total(&view, monitored);
         let share = coverage::of_all(monitored, total);
-        let alpha = dividing::common(&view.nodes);
+        let alpha = dividing::common(&setup, &view.nodes);
         if view.nodes.len() == collected.nodes.len()
             && let Some(alpha) = alpha
             && let Some(fared) = dividing::fared(&view.nodes, total, monitored)

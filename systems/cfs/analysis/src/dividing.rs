@@ -3,6 +3,7 @@
 
 use calumma_analysis::TableShare;
 use calumma_cfs::frames::Setup;
+use calumma_sketch::residual::Kind;
 
 use crate::alpha::{Alpha, Fared};
 use crate::coverage::Total;
@@ -68,7 +69,10 @@ impl Dividing {
     /// That it can't be, and what it may be.
     pub(crate) fn say(&mut self, wanted: TableShare) -> Result<(), String> {
         if !self.setup.alpha_moves {
-            let why = "there is no residual: [cfs] residual is none";
+            let why = match self.setup.kind {
+                Kind::FlowRadar => "[cfs] residual is flowradar, whose share does not move",
+                Kind::Fermat => "there is no residual: [cfs] residual is none",
+            };
             return Err(why.to_owned());
         }
         self.by = match wanted {
@@ -107,7 +111,11 @@ impl Dividing {
 }
 
 /// The share that all tables of these nodes had for which plans say it; `None` where they differ.
-pub(crate) fn common(nodes: &[NodeView<'_>]) -> Option<u8> {
+/// That of the setup where no plan may say another.
+pub(crate) fn common(setup: &Setup, nodes: &[NodeView<'_>]) -> Option<u8> {
+    if setup.kind == Kind::FlowRadar {
+        return Some(0);
+    }
     let mut all = nodes.iter().filter_map(|node| node.window.alpha);
     let first = all.next()?;
     all.all(|alpha| alpha == first).then_some(first)
@@ -153,6 +161,12 @@ mod tests {
         let mut none = Dividing::new(Setup::default(), false);
         assert!(none.say(TableShare::Auto).unwrap_err().contains("no residual"));
         assert_eq!((none.wanted(), none.said()), (0, None));
+        let setup = Setup { residual: Some(1024), kind: Kind::FlowRadar, ..Setup::default() };
+        let mut radar = Dividing::new(setup, false);
+        assert!(radar.say(TableShare::Fixed(0.8)).unwrap_err().ends_with("does not move"));
+        assert!(
+            matches!(radar.said(), Some(TableShare::Fixed(share)) if (share - 0.889).abs() < 1e-3)
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use calumma_analysis::Deployment;
 use calumma_cfs::frames::{Graded, Hop, Pins, Setup};
 use calumma_sketch::grade::HopRule;
-use calumma_sketch::residual::ARRAYS;
+use calumma_sketch::residual::{ARRAYS, Kind};
 use serde::Deserialize;
 
 use crate::alpha::{BUCKET_BYTES, ENTRY_BYTES};
@@ -189,22 +189,23 @@ fn residual_of(section: &Section, filter_bits: u32) -> Result<Option<u32>, (&'st
         Share::Named(_) if section.residual == Kept::None => {
             return Err(("alpha", "auto: there is no residual, which needs fermat".to_owned()));
         }
+        Share::Named(_) if section.residual == Kept::FlowRadar => {
+            let why = "auto: the share of flowradar does not move: must be 0.1 to 0.99";
+            return Err(("alpha", why.to_owned()));
+        }
         Share::Named(_) => FIRST_SHARE,
     };
-    match section.residual {
-        Kept::None => Ok(None),
-        Kept::Fermat => {
-            let table = f64::from(section.entries) * ENTRY_BYTES + f64::from(filter_bits) / 8.0;
-            let buckets = table * (1.0 - alpha) / alpha / BUCKET_BYTES / ARRAYS as f64;
-            let (least, most) = (Setup::RESIDUAL.start(), Setup::RESIDUAL.end());
-            Ok(Some((buckets as u32).clamp(*least, *most)))
-        }
-        Kept::FlowRadar => {
-            let why = "flowradar: no switch keeps one, its counts of flows that lost packets don't \
-                       decode: must be none or fermat";
-            Err(("residual", why.to_owned()))
-        }
-    }
+    let filter = match section.residual {
+        Kept::None => return Ok(None),
+        // The table's filter is what it needs.
+        Kept::Fermat => f64::from(filter_bits) / 8.0,
+        // It has one as large as the table's: these are not shared.
+        Kept::FlowRadar => 0.0,
+    };
+    let table = f64::from(section.entries) * ENTRY_BYTES + filter;
+    let buckets = table * (1.0 - alpha) / alpha / BUCKET_BYTES / ARRAYS as f64;
+    let (least, most) = (Setup::RESIDUAL.start(), Setup::RESIDUAL.end());
+    Ok(Some((buckets as u32).clamp(*least, *most)))
 }
 
 impl Parameters {
@@ -226,6 +227,8 @@ impl Parameters {
             Hops::None => (Hop::None, Rule::Random),
         };
         let residual = residual_of(&section, filter_bits).map_err(named)?;
+        let is_radar = section.residual == Kept::FlowRadar;
+        let kind = if is_radar { Kind::FlowRadar } else { Kind::Fermat };
         let setup = Setup {
             entries: section.entries,
             filter_bits,
@@ -240,8 +243,9 @@ impl Parameters {
             claim: section.claim,
             reseed: section.reseed,
             residual,
+            kind,
             guard: section.guard,
-            alpha_moves: residual.is_some(),
+            alpha_moves: residual.is_some() && kind == Kind::Fermat,
             ends: section.hosts == HostsAre::Any,
         };
         setup.check().map_err(named)?;
@@ -330,8 +334,9 @@ mod tests {
         assert_eq!(alpha, "alpha = all: must be 0.1 to 0.99, or auto");
         let alpha = mistake(json!({ "alpha": "auto" }));
         assert!(alpha.starts_with("alpha = auto: there is no residual"), "{alpha}");
-        let radar = mistake(json!({ "residual": "flowradar" }));
-        assert!(radar.starts_with("residual = flowradar: "), "{radar}");
+        let radar = mistake(json!({ "alpha": "auto", "residual": "flowradar" }));
+        let why = "alpha = auto: the share of flowradar does not move: must be 0.1 to 0.99";
+        assert_eq!(radar, why);
         let pins = mistake(json!({ "entries": 256, "pins": 65 }));
         assert_eq!(pins, "pins = 65: must be 0 to 64, a quarter of the entries at most");
         assert!(mistake(json!({ "pin": ["all"] })).contains("unknown variant `all`"));
@@ -352,6 +357,11 @@ mod tests {
         let (auto, fixed) = (read(&auto).unwrap(), read(&residual).unwrap());
         assert_eq!((auto.setup, auto.alpha_moves), (fixed.setup, true));
         assert!(fixed.setup.alpha_moves && !fixed.alpha_moves, "an operator may move it");
+        // Of entries alone, 60 bytes each, a ninth is in cells of 40: the filters come on top.
+        let radar = json!({ "entries": 10_000, "residual": "flowradar" });
+        let radar = read(&radar).unwrap().setup;
+        assert_eq!((radar.residual, radar.kind), (Some(555), Kind::FlowRadar));
+        assert!(!radar.alpha_moves && (radar.share(0).unwrap() - 0.9).abs() < 1e-3);
         let pins = |section| read(&section).map(|of| (of.pins, of.pin)).unwrap();
         let both = Automatic { victims: true, heavy: true };
         assert_eq!(pins(json!({ "entries": 256 })), (64, both));

@@ -8,14 +8,15 @@
 //! An edge keeps apart what entered from what left. Of a flow that is known from elsewhere its
 //! residual's filter says that it is there, and where its hosts are says in which part. That is a
 //! guess, which costs room where it is wrong and no count: what is taken out of the wrong part is
-//! left there as a difference, and decodes.
+//! left there as a difference, and decodes. A FlowRadar's filters say themselves in which part a
+//! flow may be, and are wrong about few.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use calumma_analysis::Collected;
 use calumma_cfs::frames::{Entry, Residual, Window};
-use calumma_sketch::residual::{ARRAYS, Counts, Fermat, Residual as _, network};
+use calumma_sketch::residual::{ARRAYS, AnyResidual, Counts, Residual as _, network};
 use calumma_sketch::{FlowKey, HashFamily, Key, KeyKind, WideKey};
 use calumma_wire::Role;
 
@@ -97,7 +98,10 @@ fn decode_kind<K: Key>(
     for (at, node) in nodes.iter().enumerate() {
         let refused = node.window.and_then(|window| window.uncounted.as_ref());
         let refused = refused.map_or(&[][..], |uncounted| &uncounted.refused);
-        let part = |part: &Fermat<K>| part.clone().known_by(refused.to_vec());
+        let part = |part: &AnyResidual<K>| match part.clone() {
+            AnyResidual::Fermat(part) => AnyResidual::Fermat(part.known_by(refused.to_vec())),
+            part @ AnyResidual::FlowRadar(_) => part,
+        };
         let of = node.residual::<K>();
         residuals.push(of.and_then(|of| of.entered.as_ref()).map(part));
         residuals.push(of.map(|of| part(&of.rest)));
@@ -113,7 +117,7 @@ fn decode_kind<K: Key>(
     .into_iter();
     let of_known = known.iter().filter(|_| loads).map(|(_, key, _)| *key);
     let in_tables: HashSet<K> = of_known.collect();
-    let load = |flows: &[(K, Counts)], part: &Fermat<K>| {
+    let load = |flows: &[(K, Counts)], part: &AnyResidual<K>| {
         let alone = flows.iter().filter(|(key, _)| loads && !in_tables.contains(key)).count();
         alone as f64 / (ARRAYS * part.shape().buckets) as f64
     };

@@ -312,8 +312,7 @@ impl<'a> View<'a> {
         if let Some(ends) = &node.window.ends {
             return Some(ends.may_have(side, &hashes));
         }
-        let refused = &node.window.uncounted.as_ref()?.refused;
-        Some(refused.iter().any(|of| of.contains(&hashes)))
+        Some(node.window.uncounted.as_ref()?.may_have(&hashes))
     }
 
     /// The node of a count.

@@ -6,7 +6,7 @@ mod world;
 use std::ops::Range;
 
 use calumma_analysis::Flow;
-use calumma_cfs::frames::{Residual, Setup, Suspect, Suspects, Uncounted};
+use calumma_cfs::frames::{OFFER, Residual, Setup, Suspect, Suspects, Uncounted};
 use calumma_sketch::residual::Counts;
 use calumma_sketch::residual::Residual as _;
 use calumma_sketch::table::{Rank, Refused};
@@ -67,7 +67,7 @@ fn lie(network: &mut Network, node: &str, setup: &Setup, claimed: &[Claimed]) ->
     let at = network.position(node);
     let family = network.keys.newest().family.clone();
     let buckets = setup.residual.unwrap();
-    let mut residual = Residual::new(buckets, node.starts_with('e'));
+    let mut residual = Residual::new(setup, buckets, node.starts_with('e'));
     let mut refused = Refused::from_words(&[0; 8 * Refused::LEAST_WORDS]).unwrap();
     let mut suspects = Suspects { flows: Vec::new(), missed: u64::MAX };
     for of in claimed {
@@ -99,7 +99,8 @@ fn lie(network: &mut Network, node: &str, setup: &Setup, claimed: &[Claimed]) ->
     (window.totals.packets, window.totals.refused_packets) = (counted, out);
     window.totals.refused = u64::from(out > 0);
     (window.totals.claimed_in, window.totals.memory) = (u64::MAX, u64::MAX);
-    window.uncounted = Some(Uncounted { flows: AnyKey::Ipv4(residual), refused: vec![refused] });
+    let refused = if residual.is_known_by_tables() { vec![refused] } else { Vec::new() };
+    window.uncounted = Some(Uncounted { flows: AnyKey::Ipv4(residual), refused });
     window.suspects = Some(suspects);
     let side = match node {
         "s1" => SideKind::Transit,
@@ -115,9 +116,10 @@ proptest! {
     fn whatever_a_switch_sends_there_is_a_report(
         windows in prop::collection::vec(prop::collection::vec(claimed(), 0..8), 1..4),
         liar in prop::sample::select(vec!["e2", "s1"]),
+        residual in prop::sample::select(vec!["fermat", "flowradar"]),
     ) {
-        let mut network = Network::new(json!({ "residual": "fermat", "hosts": "fixed" }));
-        let setup = network.analysis.setup(&network.nodes[0], 2);
+        let mut network = Network::new(json!({ "residual": residual, "hosts": "fixed" }));
+        let setup = network.analysis.setup(&network.nodes[0], OFFER.highest);
         let setup = Setup::decode(&setup.setup).unwrap();
         for claims in windows {
             for node in ["e1", "e2", "s1", "s2"].into_iter().filter(|of| *of != liar) {

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use calumma_analysis::{Flow, Report, SystemReport};
-use calumma_cfs_analysis::{Found, LoopsNoticed};
+use calumma_cfs_analysis::{Found, LoopsNoticed, NodeReport};
 use calumma_controller::config::Config;
 use calumma_controller::output::Output;
 use calumma_controller::server::{self, Running};
@@ -130,14 +130,14 @@ impl Reports {
     }
 }
 
-fn config(folder: &Path, [epoch_ms, guard_us, window_epochs]: [u64; 3]) -> Config {
+fn config(folder: &Path, residual: &str, [epoch_ms, guard_us, window_epochs]: [u64; 3]) -> Config {
     let folder = folder.display();
     let text = format!(
         "listen = '127.0.0.1:0'\nhttp = '127.0.0.1:0'\nedges = ['e1', 'e2']\ntransits = ['s1']\n\
          systems = ['chamelemon', 'cfs']\nstate_dir = '{folder}/state'\ngrace_ms = 5000\n\
          [epoch]\nlength_ms = {epoch_ms}\nflight_guard_us = {guard_us}\n\
          [archive]\ndir = '{folder}/archive'\n\
-         [cfs]\nentries = 256\nresidual = 'fermat'\npin = []\nwindow_epochs = {window_epochs}\n"
+         [cfs]\nentries = 256\nresidual = '{residual}'\npin = []\nwindow_epochs = {window_epochs}\n"
     );
     Config::parse_for(IN_CONTROLLER, &text, "a test").unwrap()
 }
@@ -179,11 +179,20 @@ fn check_answers(controller: &Running, reports: &[SystemReport<Found>]) {
 
 #[test]
 fn every_hop_of_every_flow_is_counted_exactly_and_reported() {
-    let folder = folder("cfs-network");
+    check_every_hop("fermat");
+}
+
+#[test]
+fn every_hop_is_counted_exactly_beside_a_flow_radar() {
+    check_every_hop("flowradar");
+}
+
+fn check_every_hop(residual: &str) {
+    let folder = folder(&format!("cfs-network-{residual}"));
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let reports = Reports::default();
     let outputs: Vec<Box<dyn Output>> = vec![Box::new(reports.clone())];
-    let mut config = config(&folder, [EPOCH_MS, 60_000, WINDOW_EPOCHS]);
+    let mut config = config(&folder, residual, [EPOCH_MS, 60_000, WINDOW_EPOCHS]);
     std::fs::create_dir_all(&folder).unwrap();
     let tokens = folder.join("tokens");
     let token = Tokens::add(&tokens, "ada", calumma_trust::Role::Operate).unwrap();
@@ -265,7 +274,17 @@ fn every_hop_of_every_flow_is_counted_exactly_and_reported() {
         flows.contains(&flow)
     };
     assert!(is_there("wanted") && is_there("sent"));
-    check_share(&controller, &token, &mut network, &reports);
+    if residual == "fermat" {
+        check_share(&controller, &token, &mut network, &reports);
+    } else {
+        // Its cells are all empty: every flow has an entry.
+        let (all, of_entries) = (reports.all(), get(&controller, "/api/v1/cfs/config"));
+        let nodes = all.iter().filter(|of| of.complete).flat_map(|of| &of.findings.nodes);
+        let decoded = |node: &NodeReport| node.residual.as_ref().map(|of| of.decode.clone());
+        assert!(nodes.clone().all(|node| decoded(node).as_deref() == Some("complete")));
+        // Of 256 entries of 60 bytes and 3 * 16 cells of 40.
+        assert_eq!(of_entries["alpha"], nodes.last().unwrap().alpha.unwrap());
+    }
     runtime.block_on(controller.stop()).unwrap();
     for table in ["cfs_flows", "cfs_nodes", "cfs_losses"] {
         assert!(folder.join("archive").join(table).is_dir(), "{table}");
@@ -330,7 +349,8 @@ fn readers_of_events_know_a_loop_within_200_ms_of_its_third_time_to_live() {
     let reports = Reports::default();
     let outputs: Vec<Box<dyn Output>> = vec![Box::new(reports.clone())];
     // Windows of two seconds, which no loop waits for.
-    let started = server::start_with(IN_CONTROLLER, config(&folder, [50, 15_000, 40]), outputs);
+    let started =
+        server::start_with(IN_CONTROLLER, config(&folder, "fermat", [50, 15_000, 40]), outputs);
     let controller = runtime.block_on(started).unwrap();
     let mut network = Network::new(&controller);
     network.run(false, "a first window", || reports.all().iter().any(|of| of.complete));

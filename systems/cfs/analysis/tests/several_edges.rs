@@ -158,7 +158,7 @@ fn filters_tell_flows_that_left_elsewhere_from_flows_that_did_not() {
         }
         // More flows than can be told apart.
         let no_flow = BoundedTable::<FlowKey, u64>::new(capacity).refused();
-        let (mut flows, mut refused) = (Residual::new(buckets, true), no_flow.clone());
+        let (mut flows, mut refused) = (Residual::new(&setup, buckets, true), no_flow.clone());
         for flow in of_e3..of_e3 + 8 * buckets {
             let hashes = network.keys.newest().family.hash(&to_host(flow));
             let counts = Counts { packets: 1, bytes: 100 };
@@ -169,7 +169,7 @@ fn filters_tell_flows_that_left_elsewhere_from_flows_that_did_not() {
         let uncounted =
             |flows, of| Some(Uncounted { flows: FlowKey::any(flows), refused: vec![of] });
         for at in 0..2 {
-            let empty = Residual::new(buckets, true);
+            let empty = Residual::new(&setup, buckets, true);
             network.windows[at].uncounted = uncounted(empty, no_flow.clone());
         }
         network.windows[2].uncounted = uncounted(flows, refused);

@@ -13,7 +13,7 @@ use calumma_wire::columns::{put_words, read_words};
 const MOST: u16 = 1024;
 
 /// Bits of a block.
-const BLOCK_BITS: u32 = 32 * Refused::LEAST_WORDS as u32;
+pub(super) const BLOCK_BITS: u32 = 32 * Refused::LEAST_WORDS as u32;
 
 pub(super) fn put(out: &mut Vec<u8>, filters: &[Refused]) {
     put_u16(out, filters.len() as u16);

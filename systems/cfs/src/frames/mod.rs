@@ -9,6 +9,7 @@
 mod ends;
 mod entries;
 mod filters;
+mod flow_radar;
 mod notice;
 mod pins;
 mod residual;
@@ -47,5 +48,8 @@ pub const ALPHA_SINCE: u8 = 6;
 /// The first version in which edges may say where flows without an entry entered and left.
 pub const ENDS_SINCE: u8 = 7;
 
+/// The first version in which a residual may be a FlowRadar.
+pub const FLOW_RADAR_SINCE: u8 = 8;
+
 /// What a switch that runs it offers.
-pub const OFFER: Offer = Offer { system: SystemId::CFS, lowest: 1, highest: ENDS_SINCE };
+pub const OFFER: Offer = Offer { system: SystemId::CFS, lowest: 1, highest: FLOW_RADAR_SINCE };

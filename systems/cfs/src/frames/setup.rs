@@ -8,13 +8,14 @@
 //! a bit each: 1, from version 2 on, where flows without an entry are watched for loops
 //!             2, from version 6 on, where plans divide the memory of table and residual;
 //!             4, from version 7 on, at edges that say where flows entered and left;
+//!             8, from version 8 on, where the residual is a FlowRadar;
 //!             not there where all are 0
 //! ```
 
 use std::ops::RangeInclusive;
 
 use calumma_sketch::grade::{self, HopRule};
-use calumma_sketch::residual::{ARRAYS, Fermat};
+use calumma_sketch::residual::{ARRAYS, Fermat, Kind, Shape};
 use calumma_sketch::{FlowKey, HashFamily, Hashes, HyperLogLog};
 use calumma_wire::DecodeError;
 use calumma_wire::body::{Body, put_u8, put_u16, put_u32};
@@ -75,6 +76,9 @@ pub struct Setup {
     /// Buckets an array of the residual that a switch keeps of the flows without an entry; `None`
     /// where it keeps none.
     pub residual: Option<u32>,
+    /// Which residual; [`Kind::Fermat`] where there is none. One of the kind
+    /// [`FlowRadar`](Kind::FlowRadar) has a filter of its own, of as many bits as the table's.
+    pub kind: Kind,
     /// Whether a switch watches flows without an entry for loops.
     pub guard: bool,
     /// Whether plans say which share of the memory of table and residual the table has.
@@ -97,6 +101,8 @@ pub struct Sizes {
 const GUARD: u8 = 1;
 const ALPHA_MOVES: u8 = 2;
 const ENDS: u8 = 4;
+const FLOW_RADAR: u8 = 8;
+const ALL_BITS: u8 = GUARD | ALPHA_MOVES | ENDS | FLOW_RADAR;
 
 impl Default for Setup {
     fn default() -> Self {
@@ -110,6 +116,7 @@ impl Default for Setup {
             claim: true,
             reseed: true,
             residual: None,
+            kind: Kind::Fermat,
             guard: false,
             alpha_moves: false,
             ends: false,
@@ -121,7 +128,7 @@ impl Setup {
     /// Bytes of an entry of IPv4, and of all that finds it.
     pub const ENTRY_BYTES: u32 = 60;
 
-    /// Bytes of a bucket of each array of a residual of IPv4.
+    /// Bytes of a bucket of each array of a residual of IPv4, whatever its kind, without filters.
     pub const BUCKETS_BYTES: u32 = (ARRAYS * Fermat::<FlowKey>::BUCKET_BYTES) as u32;
 
     /// What a plan may give the table of the memory of table and residual, in hundredths.
@@ -158,6 +165,13 @@ impl Setup {
         if self.alpha_moves && self.residual.is_none() {
             return Err(("alpha_moves", "1: there is no residual".to_owned()));
         }
+        if self.kind == Kind::FlowRadar && self.residual.is_none() {
+            return Err(("kind", "flowradar: there is no residual".to_owned()));
+        }
+        if self.kind == Kind::FlowRadar && self.alpha_moves {
+            let why = "1: a FlowRadar's memory is not divided anew";
+            return Err(("alpha_moves", why.to_owned()));
+        }
         match self.hop {
             Hop::Ttl(rule) => {
                 within("ttl_base", rule.base.unwrap_or(u8::MAX), 1..=u8::MAX)?;
@@ -191,7 +205,12 @@ impl Setup {
         if let Some(buckets) = self.residual {
             put_u32(&mut out, buckets);
         }
-        let bits = [(self.guard, GUARD), (self.alpha_moves, ALPHA_MOVES), (self.ends, ENDS)];
+        let bits = [
+            (self.guard, GUARD),
+            (self.alpha_moves, ALPHA_MOVES),
+            (self.ends, ENDS),
+            (self.kind == Kind::FlowRadar, FLOW_RADAR),
+        ];
         let bits = bits.into_iter().filter_map(|(is_set, bit)| is_set.then_some(bit)).sum();
         if bits > 0_u8 {
             put_u8(&mut out, bits);
@@ -214,23 +233,21 @@ impl Setup {
             grade: graded(&mut body)?,
             claim: body.flag("claim")?,
             reseed: body.flag("reseed")?,
-            residual: None,
-            guard: false,
-            alpha_moves: false,
-            ends: false,
+            ..Self::default()
         };
         let behind_flags = body.offset();
         // A residual has four bytes, and what follows it one.
         let residual = if body.left() > 1 { Some(body.u32("residual")?) } else { None };
         let at_bits = body.offset();
         let bits = if body.left() > 0 { Some(body.u8("guard")?) } else { None };
-        if let Some(bits) = bits.filter(|bits| !(1..=GUARD | ALPHA_MOVES | ENDS).contains(bits)) {
-            let why = format_args!("{bits}: must be 1 to 7, or not be there");
+        if let Some(bits) = bits.filter(|bits| !(1..=ALL_BITS).contains(bits)) {
+            let why = format_args!("{bits}: must be 1 to {ALL_BITS}, or not be there");
             return Err(body.wrong(at_bits, "guard", why));
         }
         let has = |bit| bits.unwrap_or(0) & bit != 0;
         let (guard, alpha_moves, ends) = (has(GUARD), has(ALPHA_MOVES), has(ENDS));
-        let setup = Self { residual, guard, alpha_moves, ends, ..setup };
+        let kind = if has(FLOW_RADAR) { Kind::FlowRadar } else { Kind::Fermat };
+        let setup = Self { residual, kind, guard, alpha_moves, ends, ..setup };
         setup.check().map_err(|(field, why)| {
             let of_field = |field| match field {
                 "entries" => 0,
@@ -240,7 +257,7 @@ impl Setup {
                 // What may be wrong with a hop is its last byte; the grade is behind it.
                 "hop_step" => 14,
                 "residual" => behind_flags,
-                "alpha_moves" => at_bits,
+                "alpha_moves" | "kind" => at_bits,
                 _ => behind_flags - 3,
             };
             body.wrong(of_field(field), field, why)
@@ -262,6 +279,16 @@ impl Setup {
         let entries = bytes.saturating_sub(buckets * of_buckets) / entry;
         let entries = entries.clamp(1, u64::from(*Self::ENTRIES.end()));
         Sizes { entries: entries as u32, residual: Some(buckets as u32) }
+    }
+
+    /// The shape of a residual of so many buckets an array, both parts of an edge's together.
+    pub(crate) fn shape(&self, buckets: u32) -> Shape {
+        let filter_bits = match self.kind {
+            // Tables know which flows they refused.
+            Kind::Fermat => 0,
+            Kind::FlowRadar => self.filter_bits as usize,
+        };
+        Shape { buckets: buckets as usize, filter_bits }
     }
 
     /// The share of the memory of table and residual that the table has by such a plan; `None`
@@ -372,7 +399,7 @@ mod tests {
             grade in 0..4_usize,
             [claim, reseed]: [bool; 2],
             residual in prop::option::of(Setup::RESIDUAL),
-            [guard, moves, ends]: [bool; 3],
+            [guard, moves, ends, radar]: [bool; 4],
         ) -> Setup {
             let hop = if grade == 3 { Hop::None } else { Hop::Ttl(HopRule { base, offset, step }) };
             let grade = Graded::ALL[grade.min(2)];
@@ -387,8 +414,9 @@ mod tests {
                 claim,
                 reseed,
                 residual,
+                kind: if radar && residual.is_some() { Kind::FlowRadar } else { Kind::Fermat },
                 guard,
-                alpha_moves: moves && residual.is_some(),
+                alpha_moves: moves && !radar && residual.is_some(),
                 ends,
             }
         }
@@ -408,6 +436,7 @@ mod tests {
                 let none = Setup::default();
                 let flags = |of| Setup {
                     residual: None,
+                    kind: none.kind,
                     guard: none.guard,
                     alpha_moves: none.alpha_moves,
                     ends: none.ends,
@@ -415,7 +444,10 @@ mod tests {
                 };
                 prop_assert_eq!(flags(other), flags(setup));
             } else {
-                let has_bits = setup.guard || setup.alpha_moves || setup.ends;
+                let has_bits = setup.guard
+                    || setup.alpha_moves
+                    || setup.ends
+                    || setup.kind == Kind::FlowRadar;
                 let without_bits = has_bits && cut == 1;
                 let without_both = setup.residual.is_some() && cut == 4 + usize::from(has_bits);
                 prop_assert!(!without_bits && !without_both);
@@ -451,8 +483,19 @@ mod tests {
         says(Setup { hop: still, ..setup }, 14, "hop_step: 0: must be 1 to 255");
         let residual = "residual: 15: must be 16 to 4194304";
         says(Setup { residual: Some(15), ..setup }, 18, residual);
+        let radar = Setup { kind: Kind::FlowRadar, ..setup };
+        says(radar, 18, "kind: flowradar: there is no residual");
+        let moving = Setup { residual: Some(16), alpha_moves: true, ..radar };
+        says(moving, 22, "alpha_moves: 1: a FlowRadar's memory is not divided anew");
         let grade = "grade: fold: must be random where hop is none";
         says(Setup { hop: Hop::None, ..setup }, 12, grade);
+    }
+
+    #[test]
+    fn a_bucket_of_either_kind_takes_as_much() {
+        use calumma_sketch::residual::FlowRadar;
+
+        assert_eq!(Setup::BUCKETS_BYTES as usize, ARRAYS * FlowRadar::<FlowKey>::CELL_BYTES);
     }
 
     #[test]

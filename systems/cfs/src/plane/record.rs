@@ -138,7 +138,8 @@ impl<K: Key> Window<K> {
             (BoundedTable::without_memory(filter_bits), None)
         } else {
             let entries = part(entries, lcores);
-            let residual = residual.map(|buckets| Residual::new(buckets, common.is_edge));
+            let empty = |buckets| Residual::new(&common.setup, buckets, common.is_edge);
+            let residual = residual.map(empty);
             (BoundedTable::new(Capacity { entries, filter_bits }), residual)
         };
         let arena = common.setup.alpha_moves.then(|| Arena::new(most_lines::<K>(&common, lcores)));

@@ -67,13 +67,13 @@ impl<K: Key> Window<K> {
             let gone = gone.filter(|(_, lives)| lives.are_suspect());
             suspects.extend(gone.filter_map(|(key, lives)| Some((wide(&key)?, lives))));
             if let Some(residual) = &mut residual {
-                let mut filter = share.table.refused();
+                let mut filter = residual.is_known_by_tables().then(|| share.table.refused());
                 for flow in &surplus {
                     let hashes = self.common.family.hash(flow.key);
                     put(residual, flow.key, &hashes, flow.value);
-                    filter.insert(&hashes);
+                    filter.iter_mut().for_each(|filter| filter.insert(&hashes));
                 }
-                refused.push(filter);
+                refused.extend(filter);
             }
             if let Some(of_lcore) = &share.ends {
                 let mut of_lcore = of_lcore.clone();

@@ -4,14 +4,14 @@ use std::collections::HashMap;
 
 use calumma_cfs::frames::{Entry, Residual, Window};
 use calumma_plane::secret::hash_key;
-use calumma_sketch::residual::{Counts, Fermat, network};
+use calumma_sketch::residual::{AnyResidual, Counts, network};
 use calumma_sketch::{HashFamily, Key, WideKey, either};
 
 use crate::common::secret;
 use crate::model::Traffic;
 
 /// What is in one part of a residual, by itself; `None` where that does not decode.
-fn decoded<K: Key>(part: &Fermat<K>) -> Option<HashMap<WideKey, Counts>> {
+fn decoded<K: Key>(part: &AnyResidual<K>) -> Option<HashMap<WideKey, Counts>> {
     let family = HashFamily::new(&hash_key(&secret()));
     let of = network::decode(&family, vec![Some(part.clone())], &[], |_, nodes| nodes.push(0));
     let of = of.into_iter().next()??;

@@ -3,7 +3,7 @@
 use calumma_cfs::frames::{
     Ends, Entry, Notice, Residual, Setup, Suspect, Suspects, Totals, Uncounted, Window,
 };
-use calumma_sketch::residual::{Counts, Residual as _};
+use calumma_sketch::residual::{Counts, Kind, Residual as _};
 use calumma_sketch::table::{Rank, Refused};
 use calumma_sketch::{AnyKey, FlowKey, HashFamily, HashKey, HyperLogLog, KeyKind, WideKey};
 
@@ -72,29 +72,54 @@ pub(crate) fn with_residual() -> Setup {
     Setup { residual: Some(16), ..setup() }
 }
 
+/// What switches measure by whose residual is a FlowRadar.
+#[allow(dead_code, reason = "not every test crate has both residuals")]
+pub(crate) fn with_flow_radar() -> Setup {
+    Setup { kind: Kind::FlowRadar, filter_bits: 1 << 10, ..with_residual() }
+}
+
 /// The same windows, one of an edge and one of a switch that is none: what they refused and evicted
 /// is in a residual.
 pub(crate) fn uncounted() -> [Window; 2] {
-    let family = HashFamily::new(&HashKey::from_bytes([3; 32]));
+    uncounted_by(&with_residual())
+}
+
+/// What is in the residual of the edge's window: flows, on which sides they came, packets and
+/// bytes.
+pub(crate) fn flows_of_the_edge() -> [(FlowKey, u8, Counts); 3] {
+    [(0, 1, 300), (1, 4, 180), (2, 5, 10)].map(|(at, sides, packets)| {
+        (FlowKey::from_words(at, 9, 7 << 16, 6), sides, Counts { packets, bytes: 60 * packets })
+    })
+}
+
+/// The functions by which flows are hashed.
+pub(crate) fn family() -> HashFamily {
+    HashFamily::new(&HashKey::from_bytes([3; 32]))
+}
+
+/// The same by another setup.
+pub(crate) fn uncounted_by(setup: &Setup) -> [Window; 2] {
+    let family = family();
     let filter = |flows: &[WideKey]| {
         let mut filter = Refused::from_words(&[0; 2 * Refused::LEAST_WORDS]).unwrap();
         flows.iter().for_each(|flow| filter.insert(&family.hash(flow)));
         filter
     };
-    let flows: Vec<FlowKey> = (0..3).map(|at| FlowKey::from_words(at, 9, 7 << 16, 6)).collect();
-    let refused = vec![filter(&flows.iter().map(|&flow| flow.into()).collect::<Vec<_>>())];
-    let mut of_edge = Residual::new(16, true);
-    for (flow, (sides, packets)) in flows.iter().zip([(1, 300), (4, 180), (5, 10)]) {
-        let counts = Counts { packets, bytes: 60 * packets };
-        of_edge.part(sides, packets).insert(flow, &family.hash(flow), counts);
+    let flows = flows_of_the_edge();
+    let refused = vec![filter(&flows.map(|(flow, ..)| flow.into()))];
+    let mut of_edge = Residual::new(setup, 16, true);
+    for (flow, sides, counts) in flows {
+        of_edge.part(sides, counts.packets).insert(&flow, &family.hash(&flow), counts);
     }
-    let (mut of_transit, wide) = (Residual::new(16, false), dual().entries[1].key);
+    let (mut of_transit, wide) = (Residual::new(setup, 16, false), dual().entries[1].key);
     let counts = Counts { packets: 1 << 20, bytes: 1 << 40 };
     of_transit.part(Entry::PASSED, counts.packets).insert(&wide, &family.hash(&wide), counts);
     let (edge, mut transit) = (ipv4(), dual());
     transit.totals.refused_packets = 1 << 20;
     transit.totals.packets += 1 << 20;
     let refused_by_two = vec![filter(&[wide]), filter(&[])];
+    let by_tables = |refused| if setup.kind == Kind::Fermat { refused } else { Vec::new() };
+    let [refused, refused_by_two] = [refused, refused_by_two].map(by_tables);
     let of_edge = Uncounted { flows: AnyKey::Ipv4(of_edge), refused };
     let of_transit = Uncounted { flows: AnyKey::Dual(of_transit), refused: refused_by_two };
     [Window { uncounted: Some(of_edge), ..edge }, Window { uncounted: Some(of_transit), ..transit }]
@@ -105,13 +130,10 @@ pub(crate) fn uncounted() -> [Window; 2] {
 pub(crate) fn divided() -> (Setup, Window) {
     let setup = Setup { residual: Some(64), alpha_moves: true, ..setup() };
     let sizes = setup.sizes(75);
-    let mut residual = Residual::new(sizes.residual.unwrap(), true);
+    let mut residual = Residual::new(&setup, sizes.residual.unwrap(), true);
     let [of_edge, _] = uncounted();
-    let family = HashFamily::new(&HashKey::from_bytes([3; 32]));
-    for (at, (sides, packets)) in (0..).zip([(1, 300), (4, 180), (5, 10)]) {
-        let flow = FlowKey::from_words(at, 9, 7 << 16, 6);
-        let counts = Counts { packets, bytes: 60 * packets };
-        residual.part(sides, packets).insert(&flow, &family.hash(&flow), counts);
+    for (flow, sides, counts) in flows_of_the_edge() {
+        residual.part(sides, counts.packets).insert(&flow, &family().hash(&flow), counts);
     }
     let refused = of_edge.uncounted.as_ref().unwrap().refused.clone();
     let uncounted = Some(Uncounted { flows: AnyKey::Ipv4(residual), refused });
@@ -122,7 +144,7 @@ pub(crate) fn divided() -> (Setup, Window) {
 /// by.
 #[allow(dead_code, reason = "not every test crate has ends")]
 pub(crate) fn with_ends() -> (Setup, Window) {
-    let family = HashFamily::new(&HashKey::from_bytes([3; 32]));
+    let family = family();
     let filter = |flows: &[u32]| {
         let mut filter = Refused::from_words(&[0; 2 * Refused::LEAST_WORDS]).unwrap();
         let hashes = flows.iter().map(|&at| family.hash(&FlowKey::from_words(at, 9, 7 << 16, 6)));
