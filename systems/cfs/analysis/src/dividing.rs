@@ -165,7 +165,7 @@ mod tests {
         let mut radar = Dividing::new(setup, false);
         assert!(radar.say(TableShare::Fixed(0.8)).unwrap_err().ends_with("does not move"));
         assert!(
-            matches!(radar.said(), Some(TableShare::Fixed(share)) if (share - 0.889).abs() < 1e-3)
+            matches!(radar.said(), Some(TableShare::Fixed(share)) if (share - 0.870).abs() < 1e-3)
         );
     }
 

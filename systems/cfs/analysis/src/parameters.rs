@@ -195,15 +195,15 @@ fn residual_of(section: &Section, filter_bits: u32) -> Result<Option<u32>, (&'st
         }
         Share::Named(_) => FIRST_SHARE,
     };
-    let filter = match section.residual {
+    let (filter, of_bucket) = match section.residual {
         Kept::None => return Ok(None),
         // The table's filter is what it needs.
-        Kept::Fermat => f64::from(filter_bits) / 8.0,
+        Kept::Fermat => (f64::from(filter_bits) / 8.0, BUCKET_BYTES * ARRAYS as f64),
         // It has one as large as the table's: these are not shared.
-        Kept::FlowRadar => 0.0,
+        Kept::FlowRadar => (0.0, Setup::CELLS_BYTES.into()),
     };
     let table = f64::from(section.entries) * ENTRY_BYTES + filter;
-    let buckets = table * (1.0 - alpha) / alpha / BUCKET_BYTES / ARRAYS as f64;
+    let buckets = table * (1.0 - alpha) / alpha / of_bucket;
     let (least, most) = (Setup::RESIDUAL.start(), Setup::RESIDUAL.end());
     Ok(Some((buckets as u32).clamp(*least, *most)))
 }
@@ -357,10 +357,10 @@ mod tests {
         let (auto, fixed) = (read(&auto).unwrap(), read(&residual).unwrap());
         assert_eq!((auto.setup, auto.alpha_moves), (fixed.setup, true));
         assert!(fixed.setup.alpha_moves && !fixed.alpha_moves, "an operator may move it");
-        // Of entries alone, 60 bytes each, a ninth is in cells of 40: the filters come on top.
+        // Of entries alone, 60 bytes each, a ninth is in cells of 48: the filters come on top.
         let radar = json!({ "entries": 10_000, "residual": "flowradar" });
         let radar = read(&radar).unwrap().setup;
-        assert_eq!((radar.residual, radar.kind), (Some(555), Kind::FlowRadar));
+        assert_eq!((radar.residual, radar.kind), (Some(462), Kind::FlowRadar));
         assert!(!radar.alpha_moves && (radar.share(0).unwrap() - 0.9).abs() < 1e-3);
         let pins = |section| read(&section).map(|of| (of.pins, of.pin)).unwrap();
         let both = Automatic { victims: true, heavy: true };

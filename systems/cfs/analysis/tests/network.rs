@@ -282,7 +282,7 @@ fn check_every_hop(residual: &str) {
         let nodes = all.iter().filter(|of| of.complete).flat_map(|of| &of.findings.nodes);
         let decoded = |node: &NodeReport| node.residual.as_ref().map(|of| of.decode.clone());
         assert!(nodes.clone().all(|node| decoded(node).as_deref() == Some("complete")));
-        // Of 256 entries of 60 bytes and 3 * 16 cells of 40.
+        // Of 256 entries of 60 bytes and 3 * 16 cells of 48.
         assert_eq!(of_entries["alpha"], nodes.last().unwrap().alpha.unwrap());
     }
     runtime.block_on(controller.stop()).unwrap();

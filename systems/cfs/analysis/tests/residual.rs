@@ -220,7 +220,7 @@ fn a_flow_radar_decodes_where_nothing_is_lost_and_says_so_where_something_is() {
         flows: 500,
         packets: 5_000,
         lcores: 2,
-        alpha: 0.4,
+        alpha: 0.357,
         keys: KeyKind::Ipv4,
         is_unsteady: false,
         most: 64,

@@ -15,7 +15,7 @@
 use std::ops::RangeInclusive;
 
 use calumma_sketch::grade::{self, HopRule};
-use calumma_sketch::residual::{ARRAYS, Fermat, Kind, Shape};
+use calumma_sketch::residual::{ARRAYS, Fermat, FlowRadar, Kind, Shape};
 use calumma_sketch::{FlowKey, HashFamily, Hashes, HyperLogLog};
 use calumma_wire::DecodeError;
 use calumma_wire::body::{Body, put_u8, put_u16, put_u32};
@@ -128,8 +128,11 @@ impl Setup {
     /// Bytes of an entry of IPv4, and of all that finds it.
     pub const ENTRY_BYTES: u32 = 60;
 
-    /// Bytes of a bucket of each array of a residual of IPv4, whatever its kind, without filters.
+    /// Bytes of a bucket of each array of a [`Fermat`] residual of IPv4.
     pub const BUCKETS_BYTES: u32 = (ARRAYS * Fermat::<FlowKey>::BUCKET_BYTES) as u32;
+
+    /// Bytes of a cell of each array of a [`FlowRadar`] residual of IPv4, without its filter.
+    pub const CELLS_BYTES: u32 = (ARRAYS * FlowRadar::<FlowKey>::CELL_BYTES) as u32;
 
     /// What a plan may give the table of the memory of table and residual, in hundredths.
     pub const ALPHA: RangeInclusive<u8> = 60..=97;
@@ -302,7 +305,11 @@ impl Setup {
     /// Bytes of a table of all entries and of a residual of so many buckets an array.
     fn memory_of(&self, buckets: u32) -> u64 {
         let of_table = u64::from(self.entries) * u64::from(Self::ENTRY_BYTES);
-        of_table + u64::from(buckets) * u64::from(Self::BUCKETS_BYTES)
+        let of_buckets = match self.kind {
+            Kind::Fermat => Self::BUCKETS_BYTES,
+            Kind::FlowRadar => Self::CELLS_BYTES,
+        };
+        of_table + u64::from(buckets) * u64::from(of_buckets)
     }
 
     /// By what flows' words are exclusive-ored in a window.
@@ -492,10 +499,14 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_of_either_kind_takes_as_much() {
-        use calumma_sketch::residual::FlowRadar;
+    fn shares_are_of_the_bytes_that_buckets_or_cells_take() {
+        use calumma_sketch::WideKey;
 
-        assert_eq!(Setup::BUCKETS_BYTES as usize, ARRAYS * FlowRadar::<FlowKey>::CELL_BYTES);
+        assert_eq!((Setup::BUCKETS_BYTES, Setup::CELLS_BYTES), (3 * 40, 3 * 48));
+        assert_eq!(FlowRadar::<WideKey>::CELL_BYTES, 64);
+        let fermat = Setup { entries: 1200, residual: Some(600), ..Setup::default() };
+        let radar = Setup { residual: Some(500), kind: Kind::FlowRadar, ..fermat };
+        assert_eq!((fermat.share(0), radar.share(0)), (Some(0.5), Some(0.5)));
     }
 
     #[test]
