@@ -19,16 +19,22 @@
 //!
 //! A packet that was translated has no valid mark where marks are signed, and nothing proves which
 //! epoch it is of: it may have come just after the end of its own, if clocks differ by a little
-//! more than shows. What flows lost that may have become it, in the epoch before, is a lower bound by
-//! as many packets. Its epoch's number modulo eight it still says, since translation leaves that as
-//! it is: the same holds in each epoch with that number, as it may have been late. Of one for which
-//! there was no room, nobody knows what it says.
+//! more than shows. What flows lost that may have become it, in the epoch before, is a lower bound
+//! by as many packets. Its epoch's number modulo eight it still says, since translation leaves that
+//! as it is: the same holds in each epoch with that number, as it may have been late. Of one for
+//! which there was no room, nobody knows what it says.
 //!
 //! Where marks stay valid, one that was translated and is late by more than an epoch is counted
 //! where it arrives, as a flow that did not enter. There it may make up for a translated one that
 //! was lost, so that nothing is too many. So all that such flows have is held against what flows
 //! lost that may have become them, in the earlier epochs with the same timestamp bit: a lower bound
 //! by as many packets. The flow that it became must not enter in the epoch that it arrives in.
+//!
+//! The same holds of marks with more of the epoch's number, where a packet is late by eight epochs
+//! or a multiple, which looks like none: by a mark that nothing signs, or a signature that fits
+//! that epoch as well by chance. So what is too many in an epoch bears on each before that has the
+//! same number modulo eight; and old packets do not say how many were late where their flow lost
+//! some in another of those epochs. Old ones of a flow that lost none in theirs may be another's.
 //!
 //! What shows of a flow is [`evidence`](super::evidence) of what may have happened to others.
 
@@ -107,8 +113,7 @@ pub(super) struct Shown<'a> {
     pub(super) not_entered: &'a [Surplus],
     /// What no sketch holds.
     pub(super) strays: &'a EpochStrays,
-    /// Whether marks have more of the epoch's number than the timestamp bit, so that no packet is
-    /// counted in a wrong epoch.
+    /// Whether marks have more of the epoch's number than the timestamp bit.
     pub(super) dated: bool,
     /// What entered in the epoch.
     pub(super) entered: &'a Entered<'a>,
@@ -116,13 +121,19 @@ pub(super) struct Shown<'a> {
     pub(super) before: &'a Entered<'a>,
 }
 
+/// How many epochs marks tell apart.
+fn alike(dated: bool) -> u64 {
+    if dated { SAID } else { 2 }
+}
+
 /// Remembers the latest epochs for as long as others may show something of them.
 #[derive(Debug, Default)]
 pub(super) struct Amendments(VecDeque<Past>);
 
 impl Amendments {
-    /// Completes a report by what it shows of earlier ones, and they of it. Gives the flows of which
-    /// packets may have been in a wrong epoch, in this one or another. Epochs must come in order.
+    /// Completes a report by what it shows of earlier ones, and they of it. Gives the flows of
+    /// which packets may have been in a wrong epoch, in this one or another. Epochs must come in
+    /// order.
     pub(super) fn complete(
         &mut self,
         report: &mut EpochReport,
@@ -131,15 +142,17 @@ impl Amendments {
         let epoch = report.epoch;
         self.0.retain(|past| past.epoch < epoch && past.epoch + REACH >= epoch);
         let mut misplaced = BTreeSet::new();
-        report.amendments = self.shown(epoch, shown, &mut misplaced);
         let &Shown { strays, before, .. } = shown;
+        let mut said = strays.said.clone();
+        report.amendments = self.old(epoch, strays, &mut said);
+        report.amendments.extend(self.shown(epoch, shown, &mut misplaced));
         if shown.dated {
             report.amendments.extend(self.translated(epoch, strays, before));
-            report.amendments.extend(self.translated_long_ago(epoch, strays, before));
+            report.amendments.extend(self.translated_long_ago(epoch, &said, before));
         } else {
-            report.amendments.extend(self.translated_and_late(epoch, shown));
             misplaced.extend(self.take_back(report));
         }
+        report.amendments.extend(self.translated_and_late(epoch, shown));
         misplaced
     }
 
@@ -201,10 +214,12 @@ impl Amendments {
         past.amend_all(|flow, wholly| targets.packets_for(flow, wholly), &why)
     }
 
-    /// What flows that did not enter say of the epochs before with the same timestamp bit.
+    /// What flows that did not enter say of the epochs before that marks don't tell from this one.
     fn translated_and_late(&mut self, epoch: u64, shown: &Shown<'_>) -> Vec<Amendment> {
-        let &Shown { not_entered, strays, entered, .. } = shown;
-        let surplus = translation::with_more(not_entered, strays.of_its_bit(), entered);
+        let &Shown { not_entered, strays, entered, dated, .. } = shown;
+        // What unmarked ones say of themselves is known where marks are `dated`.
+        let strays = if dated { HashMap::new() } else { strays.of_its_bit() };
+        let surplus = translation::with_more(not_entered, strays, entered);
         let targets = Targets::new(&surplus, entered);
         if targets.is_empty() {
             return Vec::new();
@@ -213,28 +228,29 @@ impl Amendments {
             "packets left in epoch {epoch} as flows that did not enter, and may be this flow's: they \
              may have been translated, and late"
         );
-        let has_its_bit = |past: &&mut Past| (epoch - past.epoch).is_multiple_of(2);
+        let looks_like_it = |past: &&mut Past| (epoch - past.epoch).is_multiple_of(alike(dated));
         let of = |past: &mut Past| {
             past.amend_all(|flow, wholly| targets.packets_for(flow, wholly), &why)
         };
-        self.0.iter_mut().filter(has_its_bit).flat_map(of).collect()
+        self.0.iter_mut().filter(looks_like_it).flat_map(of).collect()
     }
 
-    /// What packets without a valid mark say of the epochs before that one. What entered in these is
+    /// What packets say of the epochs before that one, by flow and by their age modulo [`SAID`],
+    /// that have no valid mark, or one that is of no packet of their flow. What entered in these is
     /// not known any more, so that any of them may be another flow's.
     fn translated_long_ago(
         &mut self,
         epoch: u64,
-        strays: &EpochStrays,
+        said: &HashMap<(Flow, u64), u64>,
         before: &Entered<'_>,
     ) -> Vec<Amendment> {
         let why = format!(
-            "packets left in epoch {epoch} without a valid mark, and say that they are of this one: they \
-             may be this flow's, translated, and late"
+            "packets left in epoch {epoch} without a valid mark, or as flows that lost none in this one, \
+             and say that they are of it: they may be this flow's, translated, and late"
         );
         let mut amendments = Vec::new();
         for age in 0..SAID {
-            let said = strays.said.iter().filter(|((_, said), _)| *said == age);
+            let said = said.iter().filter(|((_, said), _)| *said == age);
             let surplus = said.map(|(&(flow, _), &packets)| {
                 let (partial, stranger) = (true, true);
                 Surplus { flow, packets, partial, stranger }
@@ -253,6 +269,38 @@ impl Amendments {
         amendments
     }
 
+    /// What packets say whose marks have the number of an epoch before, or one like it. Adds those
+    /// of flows that lost none there to `others`.
+    fn old(
+        &mut self,
+        epoch: u64,
+        strays: &EpochStrays,
+        others: &mut HashMap<(Flow, u64), u64>,
+    ) -> Vec<Amendment> {
+        let why = format!("packets that left in epoch {epoch} carried the number of this one");
+        let may_be_of = |past: &Past, back: u64| {
+            (epoch - past.epoch).checked_sub(back).is_some_and(|more| more.is_multiple_of(SAID))
+        };
+        let mut amendments = Vec::new();
+        for (&(flow, back), &packets) in &strays.old {
+            let has_lost =
+                |past: &&mut Past| may_be_of(past, back) && past.losses.contains_key(&flow);
+            let of: Vec<&mut Past> = self.0.iter_mut().filter(has_lost).collect();
+            let is_certain = of.len() == 1 && back != LIKE_NEXT;
+            let mut is_found = false;
+            for past in of {
+                let is_first = past.epoch + back == epoch;
+                is_found |= is_first;
+                let known = if is_certain && is_first { Known::Exactly } else { Known::AtMost };
+                amendments.extend(past.amend(flow, known(packets), &why));
+            }
+            if !is_found {
+                *others.entry((flow, back % SAID)).or_default() += packets;
+            }
+        }
+        amendments
+    }
+
     /// What an epoch shows of those before. Adds the flows that are seen in a wrong epoch.
     fn shown(
         &mut self,
@@ -266,7 +314,6 @@ impl Amendments {
         );
         let misfit =
             format!("packets of this flow left in epoch {epoch} with marks that do not fit");
-        let old = format!("packets that left in epoch {epoch} carried the number of this one");
         let late = format!("packets of this flow were late for epoch {epoch}, or for this one");
         let unknown = format!("packets left in epoch {epoch} whose flow or epoch is not known");
         let mut amendments = Vec::new();
@@ -274,16 +321,10 @@ impl Amendments {
             let by = epoch - past.epoch;
             // Late, or with the other timestamp bit.
             let may_have_come = by == 1 || by.is_multiple_of(2);
-            let exact = strays.old.iter().filter(|((_, back), _)| *back == by);
-            let known = match by {
-                LIKE_NEXT => Known::AtMost,
-                _ => Known::Exactly,
-            };
-            let exact = exact.map(|((flow, _), packets)| (*flow, known(*packets), &old));
-            amendments.extend(exact.filter_map(|(flow, known, why)| past.amend(flow, known, why)));
             let late_too = strays.late.iter().filter(|_| by.is_multiple_of(2));
             let late_too = late_too.map(|(flow, packets)| (*flow, Known::AtMost(*packets), &late));
-            let excess = excess.iter().filter(|_| may_have_come && !dated);
+            let is_like_it = if dated { by.is_multiple_of(SAID) } else { may_have_come };
+            let excess = excess.iter().filter(|_| is_like_it);
             let excess = excess.map(|flow| (*flow, Known::AtMost(u64::MAX), &too_many));
             // Beyond what the epoch's bits tell apart, signatures are of a pad that is gone.
             let has_no_mark = dated && by >= LIKE_NEXT + 2;

@@ -18,9 +18,9 @@
 //!   timestamp bit, too, and be counted in the epoch before or after; so nothing is known of what
 //!   such a flow lost in this epoch and its neighbours. Of a flow that lost none it is a
 //!   stranger's.
-//! * *Unmarked*: no valid mark. Where marks are signed, it may be another flow's that was translated,
-//!   and what its mark says of its epoch stays readable, though nothing proves it: it may be of any
-//!   of the epochs that have the same number modulo [`SAID`].
+//! * *Unmarked*: no valid mark. Where marks are signed, it may be another flow's that was
+//!   translated, and what its mark says of its epoch stays readable, though nothing proves it: it
+//!   may be of any of the epochs that have the same number modulo [`SAID`].
 //! * Packets for which an edge's table had no room may have been of any flow, so each loss is a
 //!   lower bound, by as many packets. The same holds for hierarchy 0, which is encoded nowhere:
 //!   packets that leave under it more often than they enter, summed over all edges. Copies of such

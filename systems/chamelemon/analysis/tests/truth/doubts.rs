@@ -199,6 +199,35 @@ fn a_translated_packet_in_a_later_epoch_with_its_bit_takes_its_flows_loss_back()
     assert!(reports.iter().flat_map(|report| &report.amendments).all(|of| of.late.is_none()));
 }
 
+/// Three bits of the epoch's number are the same every eight epochs.
+#[test]
+fn what_is_late_by_eight_epochs_or_translated_takes_losses_back_where_marks_have_the_epochs_number()
+{
+    let became =
+        |port| FlowKey::new([10, 1, 0, 2].into(), [10, 9, 0, 7].into(), port, 80, 6).unwrap();
+    let mut world = World::new(healthy(), 12).with_dated_marks();
+    send(&mut world, 0, flow(1), &[Fate::Elsewhere(8), Fate::Arrived]);
+    send(&mut world, 8, flow(1), &[Fate::Arrived]);
+    send(&mut world, 1, flow(2), &[Fate::BecameElsewhere(became(2), 8), Fate::Arrived]);
+    send(&mut world, 3, flow(3), &[Fate::BecameOld(became(3), 4), Fate::Arrived]);
+    // It may be of either epoch in which its flow lost one.
+    send(&mut world, 0, flow(4), &[Fate::Old(10), Fate::Arrived]);
+    send(&mut world, 8, flow(4), &[Fate::Lost, Fate::Arrived]);
+    for epoch in 0..8 {
+        send(&mut world, epoch, flow(5), &[Fate::Lost, Fate::Arrived]);
+    }
+    let reports = reports(&world);
+    let amended = reports.iter().flat_map(|report| {
+        let of = |of: &Amendment| (report.epoch - FIRST, of.epoch - FIRST, of.flow, of.lost);
+        report.amendments.iter().map(of).collect::<Vec<_>>()
+    });
+    let [one, two, three, four] = [1, 2, 3, 4].map(|port| Flow::from(&flow(port)));
+    let taken =
+        [(7, 3, three, 0), (8, 0, one, 0), (9, 1, two, 0), (10, 0, four, 0), (10, 8, four, 0)];
+    assert_eq!(amended.collect::<Vec<_>>(), taken);
+    assert!(reports.iter().flat_map(|report| &report.amendments).all(|of| of.late.is_none()));
+}
+
 /// Of flows that are not sampled, some packets enter under hierarchy 0.
 #[test]
 fn a_packet_more_of_hierarchy_0_than_entered_is_no_copy_for_certain() {

@@ -197,9 +197,9 @@ proptest! {
         prop_assert_eq!(world.contradicts(&reports), None, "{:#?}", reports);
     }
 
-    /// Where marks are signed, what is translated leaves without one, and is kept with the epochs
-    /// that are open then; only with one beside its own where clocks differ by more than shows, and
-    /// with later ones where it was held up.
+    /// Where marks are signed, what is translated leaves without a valid one, and is kept with the
+    /// epochs that are open then; only with one beside its own where clocks differ by more than
+    /// shows, and with later ones where it was held up.
     #[test]
     fn no_number_is_wrong_where_what_is_translated_has_no_mark(
         attention in attention(),
@@ -224,7 +224,18 @@ proptest! {
                 }
                 None => Fate::Arrived,
             };
-            let fates = (0..of.arrived).map(left).chain(vec![Fate::Lost; of.lost]);
+            // What is late and has a mark all the same: nothing signs it, or it fits by chance.
+            let late = |by: u64| match (of.translated, by) {
+                (Some(translation), 8) => Fate::BecameElsewhere(translation.of(of.flow), 8),
+                (Some(translation), _) => Fate::BecameOld(translation.of(of.flow), by),
+                (None, 8) => Fate::Elsewhere(8),
+                (None, _) => Fate::Old(by),
+            };
+            let held_up = of.old.iter().map(|&by| if by == 0 { 8 } else { by });
+            let held_up = held_up.chain(of.elsewhere.iter().map(|_| 10));
+            // Late packets of unknown flows make an epoch incomplete: it shows nothing of others.
+            let held_up = held_up.filter(|_| room == usize::MAX).map(late);
+            let fates = (0..of.arrived).map(left).chain(vec![Fate::Lost; of.lost]).chain(held_up);
             // The first epoch has none before it.
             for (at, fate) in fates.enumerate() {
                 let path = [usize::from(of.flow % 3), at % 3];

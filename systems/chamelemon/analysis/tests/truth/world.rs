@@ -60,8 +60,10 @@ pub(crate) enum Fate {
     Late(i64),
     /// The same as another flow.
     BecameLate(FlowKey, i64),
-    /// It left so many epochs after its own, as its mark says; 0 where that was over.
+    /// It left so many epochs after its own, as its mark says, modulo eight; 0 where that was over.
     Old(u64),
+    /// The same as another flow.
+    BecameOld(FlowKey, u64),
     /// It left without a valid mark, so many epochs after its own.
     Unmarked(u64),
     /// It left as another flow and without a valid mark, while the epochs so many after its own
@@ -189,7 +191,12 @@ impl World {
             Fate::Old(by) => {
                 truth.moved += u64::from(by > 0);
                 let late = &mut self.at(epoch + by, to).late;
-                *late.entry((key, mark, by as u8)).or_default() += 1;
+                *late.entry((key, mark, (by % 8) as u8)).or_default() += 1;
+            }
+            Fate::BecameOld(other, by) => {
+                truth.moved += 1;
+                let late = &mut self.at(epoch + by, to).late;
+                *late.entry((other, mark, (by % 8) as u8)).or_default() += 1;
             }
             Fate::Unmarked(by) => {
                 truth.moved += 1;
