@@ -14,13 +14,15 @@ pub enum Carrier {
     Tos,
     /// In the identification or flow label.
     IpId,
+    /// In the flow label; packets of IPv4 have no mark and are not measured.
+    FlowLabel,
     /// Left to the controller, which takes the identification where it may.
     Auto,
 }
 
 impl Carrier {
-    /// Whether marks are in the identification or flow label.
-    pub(crate) fn is_ip_id(self) -> bool {
+    /// Whether marks are in the identification or flow label, where they are signed.
+    pub(crate) fn is_signed(self) -> bool {
         self != Self::Tos
     }
 
@@ -29,6 +31,7 @@ impl Carrier {
         match self {
             Self::Tos => "tos",
             Self::IpId => "ip-id",
+            Self::FlowLabel => "flow-label",
             Self::Auto => "auto",
         }
     }
@@ -38,6 +41,7 @@ impl Carrier {
         match self {
             Self::Tos => "",
             Self::IpId => "[carrier]\nkind = \"ip-id\"\n",
+            Self::FlowLabel => "[carrier]\nkind = \"flow-label\"\n",
             Self::Auto => "[carrier]\nkind = \"auto\"\n",
         }
     }
@@ -47,6 +51,7 @@ impl Carrier {
         match self {
             Self::Tos => OfSwitch::default(),
             Self::IpId => OfSwitch::IpId,
+            Self::FlowLabel => OfSwitch::FlowLabel,
             Self::Auto => OfSwitch::Unchosen,
         }
     }
@@ -54,7 +59,7 @@ impl Carrier {
     /// What software switches choose among, where the controller says which it is.
     pub(crate) fn choices(self) -> Vec<(String, OfSwitch)> {
         match self {
-            Self::Tos | Self::IpId => Vec::new(),
+            Self::Tos | Self::IpId | Self::FlowLabel => Vec::new(),
             Self::Auto => [Self::Tos, Self::IpId]
                 .map(|carrier| (carrier.kind().to_owned(), carrier.of_switches()))
                 .to_vec(),
@@ -69,7 +74,8 @@ impl Carrier {
     }
 
     /// The mark of a packet from the IP header on, as it is in the contract; `None` where it is
-    /// cut. Signatures are not looked at: it is for packets that nothing but an edge has marked.
+    /// cut or has no room for one. Signatures are not looked at: it is for packets that nothing
+    /// but an edge has marked.
     pub(crate) fn read(self, packet: &[u8]) -> Option<Marked> {
         let byte = |at: usize| packet.get(at).copied().map(u64::from);
         let is_v4 = byte(0)? >> 4 == 4;
@@ -77,7 +83,8 @@ impl Carrier {
             (Self::Tos, true) => (byte(1)? >> 7, 1, byte(1)? >> 5),
             (Self::Tos, false) => (byte(0)? >> 3 & 1, 1, byte(0)? >> 1),
             (Self::IpId | Self::Auto, true) => (byte(4)? >> 5, 7, byte(4)? >> 3),
-            (Self::IpId | Self::Auto, false) => {
+            (Self::FlowLabel, true) => return None,
+            (Self::IpId | Self::FlowLabel | Self::Auto, false) => {
                 let fields = byte(1)? << 4 & 0xF0 | byte(2)? >> 4;
                 (fields >> 5, 7, fields >> 3)
             }
@@ -131,6 +138,8 @@ mod tests {
                 let read = Carrier::IpId.read(&packet.bytes()[14..]).unwrap();
                 assert_eq!((read.epoch_by(1003), read.hierarchy), (epoch, mark.hierarchy));
                 assert_eq!(read.bit(), mark.bit);
+                let by_label = Carrier::FlowLabel.read(&packet.bytes()[14..]);
+                assert_eq!(by_label, Some(read).filter(|_| key == key6));
             }
         }
     }

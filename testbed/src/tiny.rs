@@ -16,7 +16,7 @@ use calumma_chamelemon::{Attention, Layout, Partition, SampleRate};
 use calumma_controller::analyse::Tasks;
 use calumma_controller::report::{Amendment, EpochReport, Flow};
 use calumma_epoch::{EpochClock, Guards};
-use calumma_sketch::{HashKey, Level};
+use calumma_sketch::{HashKey, KeyKind, Level};
 use clap::ValueEnum;
 
 use crate::carrier::Carrier;
@@ -65,11 +65,13 @@ pub enum Trouble {
     Disk,
     /// Packets carry their marks in the identification, and not in the ToS byte.
     IpId,
+    /// All packets are of IPv6 and carry their marks in the flow label.
+    FlowLabel,
 }
 
 impl Trouble {
     /// All there are.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Loss,
         Self::Jitter,
         Self::Copies,
@@ -84,10 +86,11 @@ impl Trouble {
         Self::Control,
         Self::Disk,
         Self::IpId,
+        Self::FlowLabel,
     ];
 
     /// Those that no report may be wrong about, in whatever company.
-    pub const HOLDS: [Self; 9] = [
+    pub const HOLDS: [Self; 10] = [
         Self::Loss,
         Self::Jitter,
         Self::Copies,
@@ -97,6 +100,7 @@ impl Trouble {
         Self::Translation,
         Self::Control,
         Self::IpId,
+        Self::FlowLabel,
     ];
 
     /// The same with disks, which take more time than all the rest.
@@ -271,7 +275,9 @@ impl Tiny {
         };
         let flows = 2 + draw.of(20).below(10) as u32;
         let packets = 1 + draw.of(21).below(5) as u32;
-        let ordinary = Traffic { flows, sizes: Sizes::Constant(packets), ..Traffic::default() };
+        let ipv6 = if is(Trouble::FlowLabel) { 1.0 } else { 0.0 };
+        let sizes = Sizes::Constant(packets);
+        let ordinary = Traffic { flows, sizes, ipv6, ..Traffic::default() };
         let mut traffic = vec![Traffic {
             gap_ms: is(Trouble::Sparse).then_some([30.0, 200.0]),
             ..ordinary.clone()
@@ -279,9 +285,11 @@ impl Tiny {
         if is(Trouble::Strangers) {
             let tos = [0xC0, 0x00, 0x48][either(Trouble::Strangers) as usize];
             let gap_ms = Some([10.0, 200.0]);
-            traffic.push(Traffic { flows: 2, gap_ms, inside: Some(tos), ..Traffic::default() });
+            let inside = Some(tos);
+            traffic.push(Traffic { flows: 2, gap_ms, inside, ipv6, ..Traffic::default() });
         }
-        if is(Trouble::Chosen) {
+        // These are of IPv4.
+        if is(Trouble::Chosen) && !is(Trouble::FlowLabel) {
             let chosen = [Chosen::Jam, Chosen::Triples][(either(Trouble::Chosen) % 2) as usize];
             let is_lost = draw.of(22).share() < 0.7;
             let (victims, loss) = (f64::from(u8::from(is_lost)), [1.0, 1.0]);
@@ -289,10 +297,14 @@ impl Tiny {
             traffic.push(Traffic { flows: 2, chosen, victims, loss, sizes, ..ordinary });
         }
         let spread = draw.of(23).share();
-        let carrier = if is(Trouble::IpId) { Carrier::IpId } else { Carrier::Tos };
+        let carrier = match (is(Trouble::FlowLabel), is(Trouble::IpId)) {
+            (true, _) => Carrier::FlowLabel,
+            (false, true) => Carrier::IpId,
+            (false, false) => Carrier::Tos,
+        };
         let has_runs = carrier == Carrier::Tos && draw.of(24).share() < 0.5;
         let detail = if has_runs { Detail::Runs } else { Detail::Packets { spread } };
-        let layout = layout();
+        let layout = layout(carrier);
         let ill = Attention {
             t_h: 4,
             t_l: 2,
@@ -333,7 +345,7 @@ impl Tiny {
         let mut key = [0; 32];
         key[..8].copy_from_slice(&Draw::new(self.seed).of(28).bits().to_le_bytes());
         let setup = Setup {
-            layout: layout(),
+            layout: layout(self.carrier),
             hash_key: HashKey::from_bytes(key),
             clock: EpochClock::new(50_000_000, Guards::default())?,
             attention: self.attention,
@@ -505,8 +517,10 @@ pub fn play(seeds: Range<u64>, troubles: &[Trouble]) -> Result<Sum> {
 }
 
 /// Memory for a dozen flows.
-fn layout() -> Layout {
+fn layout(carrier: Carrier) -> Layout {
+    let keys = if carrier == Carrier::FlowLabel { KeyKind::Dual } else { KeyKind::Ipv4 };
     Layout {
+        keys,
         classifier: vec![Level::new(8, 64)],
         upstream_buckets: 64,
         downstream_buckets: 40,

@@ -355,7 +355,7 @@ impl ChameleMon {
         let planner = setup.planner.map(|bounds| Planner::new(layout.clone(), bounds));
         let edges = edges.iter().map(|edge| edge.name.clone()).collect();
         let decoder = Decoder::new(layout.clone(), keys.clone(), setup.clock);
-        decoder.set_dated(setup.carrier.is_ip_id());
+        decoder.set_dated(setup.carrier.is_signed());
         Ok(Self {
             planner: planner.transpose().map_err(anyhow::Error::msg)?,
             collector: Collector::new(edges, setup.clock, setup.grace_ns),

@@ -98,12 +98,13 @@ impl Setup {
     fn check_carrier(&self, topology: &Topology) -> Result<()> {
         ensure!(
             self.carrier == Carrier::Tos || matches!(self.detail, Detail::Packets { .. }),
-            "carrier = \"ip-id\": with detail = \"packets\" only, as runs have no identifications"
+            "carrier: marks in identifications or flow labels with detail = \"packets\" only, as runs \
+             have neither"
         );
         let modelled = (0..topology.switches()).any(|at| topology.is_tofino(at));
         ensure!(
             self.carrier == Carrier::Tos || !modelled,
-            "carrier = \"ip-id\": of software switches only"
+            "carrier: marks in identifications or flow labels of software switches only"
         );
         ensure!(
             self.carrier != Carrier::Auto

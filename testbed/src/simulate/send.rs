@@ -115,7 +115,7 @@ impl Simulation {
             }
             let from = flow.edges[0];
             let mut packet = bytes(&flow.frame_of(number, 60));
-            if self.setup.carrier.is_ip_id() {
+            if self.setup.carrier.is_signed() {
                 identify(packet.bytes_mut(), 0, flow.key.protocol() == TCP);
             }
             let before = packet.bytes().len();
@@ -200,7 +200,7 @@ impl Simulation {
                 for number in 0..u64::from(packets) {
                     let mut packet = bytes(&frame(&key, 60));
                     set_dscp(packet.bytes_mut(), tos >> 2);
-                    if self.setup.carrier.is_ip_id() {
+                    if self.setup.carrier.is_signed() {
                         let drawn = Draw::new(self.setup.seed).of(u64::MAX - 3).of(now_ns);
                         let drawn = drawn.of(at as u64).of(number).bits();
                         identify(packet.bytes_mut(), drawn, false);

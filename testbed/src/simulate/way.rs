@@ -97,9 +97,9 @@ impl Load {
         set_ttl(&mut expected, self.ttl);
         if let Some(dscp) = self.dscp {
             // An edge gives back the bits that carry the mark, and no others.
-            set_dscp(&mut expected, if carrier.is_ip_id() { dscp } else { dscp & 0b111 });
+            set_dscp(&mut expected, if carrier.is_signed() { dscp } else { dscp & 0b111 });
         }
-        if carrier.is_ip_id() {
+        if carrier.is_signed() {
             identify_as(&mut expected, packet.bytes());
         }
         // Ethernet's addresses say which host was meant before anything was translated.

@@ -12,6 +12,7 @@ use crate::topology::{Hop, Routes, Topology, Way};
 
 /// Protocol numbers.
 const ICMP: u8 = 1;
+const ICMPV6: u8 = 58;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
@@ -324,8 +325,13 @@ fn slot_draw(draw: Draw, slot: Slot) -> Draw {
 }
 
 /// ICMP from one of the network's routers to a host, as when a TTL ends.
-fn from_inside(draw: Draw, (edge, number): (usize, u32)) -> WideKey {
-    let router = draw.below(1 << 16).to_be_bytes();
+fn from_inside(draw: Draw, (edge, number): (usize, u32), ipv6: bool) -> WideKey {
+    let router = draw.below(1 << 16);
+    if ipv6 {
+        let src = Ipv6Addr::new(0xFD31, 0, 0, 0, 0, 0, 0, router as u16);
+        return WideKey::v6(src, host_address6(edge, number), 0, 0, ICMPV6);
+    }
+    let router = router.to_be_bytes();
     let src = Ipv4Addr::new(172, 31, router[6], router[7]);
     WideKey::v4(src, host_address(edge, number), 0, 0, ICMP)
 }
@@ -352,7 +358,8 @@ fn make(
     // A trifle more than one packet, so that rounding does not take it away.
     let least =
         if kind.at_least_one { (1.000_001 / f64::from(packets.max(1))).min(1.0) } else { 0.0 };
-    let key = if draw.of(purpose::FAMILY).share() < kind.ipv6 {
+    let is_ipv6 = draw.of(purpose::FAMILY).share() < kind.ipv6;
+    let key = if is_ipv6 {
         let address = |host: (usize, u32)| host_address6(host.0, host.1);
         WideKey::v6(address(from), address(to), sport, dport, protocol)
     } else {
@@ -367,7 +374,7 @@ fn make(
         }
     };
     let key = match (kind.inside, kind.chosen) {
-        (Some(_), _) => from_inside(draw.of(purpose::INSIDE), to),
+        (Some(_), _) => from_inside(draw.of(purpose::INSIDE), to, is_ipv6),
         (None, Some(chosen)) => {
             let of_pair = Slot { number: slot.number / 2, ..slot };
             let pair = slot_draw(all, of_pair).of(purpose::CHOSEN).of(generation);

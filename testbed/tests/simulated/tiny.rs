@@ -53,14 +53,15 @@ fn no_loss_is_false_where_both_ends_of_flows_are_translated() {
     assert_eq!(played(Trouble::BothEnds)[1], 0);
 }
 
-/// Where marks are signed, a packet that is translated has none that is valid, and only says of what
-/// epoch it is.
+/// Where marks are signed, a packet that is translated has none that is valid, and only says of
+/// what epoch it is.
 #[test]
 fn no_loss_is_false_where_packets_are_translated_and_late_and_marks_are_signed() {
     let networks = if calumma_testenv::are_sweeps_large() { 40_000 } else { 4_000 };
-    let troubles = [Trouble::Loss, Trouble::Late, Trouble::Translation, Trouble::IpId];
     let mut sum = Sum::default();
-    for seed in 0..networks {
+    let carriers = [Trouble::IpId, Trouble::FlowLabel];
+    for (seed, carrier) in (0..networks).flat_map(|seed| carriers.map(|carrier| (seed, carrier))) {
+        let troubles = [Trouble::Loss, Trouble::Late, Trouble::Translation, carrier];
         let network = Tiny::draw(seed, &troubles);
         // The others are played elsewhere.
         if troubles.iter().all(|trouble| network.troubles.contains(trouble)) {
@@ -70,6 +71,17 @@ fn no_loss_is_false_where_packets_are_translated_and_late_and_marks_are_signed()
     println!("{sum}");
     assert!(sum.wrong.is_empty() && sum.false_lost == 0, "{sum}");
     assert!(sum.amended > sum.networks && sum.named > sum.networks, "{sum}");
+}
+
+/// By ToS bytes, what is left is what there is without translation: see below.
+#[test]
+fn translation_adds_no_false_loss_to_those_of_packets_that_are_late() {
+    let networks = if calumma_testenv::are_sweeps_large() { 100_000 } else { 10_000 };
+    let troubles = [Trouble::Loss, Trouble::Late, Trouble::Translation];
+    let sum = tiny::play(0..networks, &troubles).expect("networks that can be played");
+    println!("{sum}");
+    assert!(sum.named > networks && sum.exactly > networks && sum.amended > networks, "{sum}");
+    assert!(sum.false_lost * 2000 <= sum.named, "{sum}");
 }
 
 /// What is left is one packet that shows nowhere: see "What no switch can know" in
