@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
 use calumma_analysis::{Flow, Report, SystemReport};
-use calumma_cfs_analysis::{Cfs, FlowCount, Found, HopCount};
+use calumma_cfs_analysis::{Cfs, DESTINATION, FlowCount, Found, HopCount};
 
 use super::{Reported, System};
 use crate::simulate::{AtSwitches, Came, EpochTruth, FlowTruth, Treatment};
@@ -279,9 +279,14 @@ impl<'a> Passed<'a> {
                 let node = point.strip_suffix(":in")?;
                 Some((self.topology.position(node)?, self.at(&loss.flow, node)[0]))
             };
-            let (Some((from, before)), Some((to, behind))) =
-                (at(&loss.place.from), at(&loss.place.to))
-            else {
+            let ends = if loss.place.to == DESTINATION {
+                at(&loss.place.from).map(|from| (from, None, self.left(&loss.flow)))
+            } else {
+                at(&loss.place.from)
+                    .zip(at(&loss.place.to))
+                    .map(|(from, to)| (from, Some(to.0), to.1))
+            };
+            let Some(((from, before), to, behind)) = ends else {
                 return Some(format!("{loss:?}, where no two switches are"));
             };
             if before.checked_sub(behind) != Some(loss.lost) {
@@ -289,12 +294,21 @@ impl<'a> Passed<'a> {
                     "{loss:?}, but {before} came to the one and {behind} to the other"
                 ));
             }
-            let lost = self.lost_between(&loss.flow, from, to);
+            let lost = to.and_then(|to| self.lost_between(&loss.flow, from, to));
             if lost.is_some_and(|lost| i64::try_from(loss.lost) != Ok(lost)) {
                 return Some(format!("{loss:?}, but routers lost {} there", lost.unwrap_or(0)));
             }
         }
         None
+    }
+
+    /// Packets of a flow that left at any edge but the one where it entered.
+    fn left(&self, flow: &Flow) -> u64 {
+        let (Some(counts), Some(entered)) = (self.counts.get(flow), self.entered.get(flow)) else {
+            return 0;
+        };
+        let edges = (0..self.topology.edges().len()).filter(|edge| edge != entered);
+        edges.filter_map(|edge| counts.get(&edge)).map(|[packets, _]| packets).sum()
     }
 
     /// Something came on from where nothing is reported to.
@@ -304,7 +318,9 @@ impl<'a> Passed<'a> {
             let Some(from) = position(&hole.place.from) else {
                 return Some(format!("{hole:?}, where no switch is"));
             };
-            let to = position(&hole.place.to);
+            let seen = hole.seen_behind.as_ref();
+            let seen = seen.and_then(|edge| self.topology.position(edge));
+            let to = position(&hole.place.to).or(seen);
             for (flow, counts) in &self.counts {
                 let came = |at: usize| counts.get(&at).is_some_and(|[packets, _]| *packets > 0);
                 let Some(&entered) = self.entered.get(flow) else { continue };

@@ -269,15 +269,17 @@ fn loops(of: &LoopsInWindow) -> String {
 
 fn losses(of: &LossesInWindow) -> String {
     let (mut text, window) = (String::new(), of.window);
-    for BlackHole { place, flows, packets } in &of.black_holes {
-        let (from, to) = (&place.from, &place.to);
+    for hole in &of.black_holes {
+        let (from, to) = (&hole.place.from, hole.end());
+        let BlackHole { flows, packets, .. } = hole;
         let _ = writeln!(
             text,
             "{window:>12} nothing goes on from {from} to {to}: {packets} packets, flows: {flows}"
         );
     }
-    for Loss { flow, place, lost } in &of.losses {
-        let (from, to) = (&place.from, &place.to);
+    for loss in &of.losses {
+        let (from, to) = (&loss.place.from, loss.end());
+        let Loss { flow, lost, .. } = loss;
         let _ = writeln!(text, "{window:>12} {flow}: {lost} packets lost from {from} to {to}");
     }
     if text.is_empty() {
@@ -365,16 +367,21 @@ mod tests {
     fn black_holes_stand_before_the_flows_that_lost_packets() {
         let place = json!({ "from": "s1:in", "to": "e2:in" });
         let hole = json!({ "place": place, "flows": 3, "packets": 40 });
-        let loss = json!({ "src": "10.1.0.2", "dst": "10.2.0.2", "sport": 7, "dport": 53,
+        let mut loss = json!({ "src": "10.1.0.2", "dst": "10.2.0.2", "sport": 7, "dport": 53,
             "proto": 17, "place": place, "lost": 9 });
         let text = |holes: Value, lost: Value| {
             let of = json!({ "black_holes": holes, "losses": lost });
             losses(&serde_json::from_value(window(of)).unwrap())
         };
-        let said = text(json!([hole]), json!([loss]));
+        let said = text(json!([hole]), json!([loss.clone()]));
         let lines: Vec<_> = said.lines().map(str::trim).collect();
         assert_eq!(lines[0], "1 nothing goes on from s1:in to e2:in: 40 packets, flows: 3");
         assert!(lines[1].ends_with("udp: 9 packets lost from s1:in to e2:in"), "{said}");
         assert_eq!(text(json!([]), json!([])).trim(), "1 no loss");
+        // Nothing left, and the host may have moved.
+        loss["place"]["to"] = json!("destination");
+        loss["seen_behind"] = json!("e2");
+        let said = text(json!([]), json!([loss]));
+        assert!(said.ends_with("lost from s1:in to destination, last behind e2\n"), "{said}");
     }
 }

@@ -73,8 +73,9 @@ impl Rules for Watch {
             (LOOP, true) => "no packets go round any more".to_owned(),
             (BLACK_HOLE, false) => {
                 let most = found.black_holes.iter().max_by_key(|hole| hole.packets);
-                most.map_or_else(String::new, |BlackHole { place, flows, packets }| {
-                    let (from, to) = (&place.from, &place.to);
+                most.map_or_else(String::new, |hole| {
+                    let (from, to) = (&hole.place.from, hole.end());
+                    let BlackHole { flows, packets, .. } = hole;
                     format!(
                         "nothing goes on from {from} to {to}: {packets} packets lost, flows: {flows}"
                     )

@@ -43,6 +43,15 @@ struct Host {
     moved: Option<u64>,
 }
 
+/// Where nothing of a flow came although packets of it were on their way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct InVain {
+    /// The edge behind which its destination was seen last, by its position in [`View::nodes`].
+    pub(crate) edge: usize,
+    /// Whether the destination cannot be behind another one.
+    pub(crate) is_there: bool,
+}
+
 /// What all edges of a window together say.
 #[derive(Debug)]
 pub(crate) struct Ends<'h> {
@@ -121,14 +130,14 @@ impl Ends<'_> {
         self.translated.is_some()
     }
 
-    /// The edge to which nothing of a flow came although packets of it were on their way there, by
-    /// its position in [`View::nodes`]. `entered` is its count where it entered.
+    /// Where nothing of a flow came although packets of it were on their way to a host; `None` where
+    /// that is not known. `entered` is its count where it entered.
     pub(crate) fn reached_in_vain(
         &self,
         view: &View<'_>,
         seen: &[Seen<'_>],
         entered: &Seen<'_>,
-    ) -> Option<usize> {
+    ) -> Option<InVain> {
         let key = &entered.entry.key;
         let has_gone = entered.entry.sides == Entry::ENTERED
             && entered.from == KeptIn::Table
@@ -140,8 +149,11 @@ impl Ends<'_> {
         if !has_gone || !is_whole || has_left {
             return None;
         }
-        let home = self.hosts.0.get(dst(key))?.edge?;
+        let host = self.hosts.0.get(dst(key))?;
+        let home = host.edge?;
         let edge = view.nodes.iter().position(|node| node.place == home)?;
-        (edge != entered.node).then_some(edge)
+        // Silent hosts move unseen: nothing shows behind which edge one is now.
+        let is_there = !view.may_move() && host.moved.is_none();
+        (edge != entered.node).then_some(InVain { edge, is_there })
     }
 }

@@ -55,9 +55,9 @@ use crate::analysis::Cooperating;
 pub use crate::coverage::Coverage;
 use crate::parameters::Parameters;
 pub use crate::report::{
-    BlackHole, Counted, Exact, FlowCount, Found, Guarded, HeavyChange, HeavyHitter, HeavyPrefix,
-    HopCount, KeptIn, Listed, Loop, LoopsNoticed, Loss, NodeReport, PathChange, Residue, SizeBin,
-    Spread,
+    BlackHole, Counted, DESTINATION, Exact, FlowCount, Found, Guarded, HeavyChange, HeavyHitter,
+    HeavyPrefix, HopCount, KeptIn, Listed, Loop, LoopsNoticed, Loss, NodeReport, PathChange,
+    Residue, SizeBin, Spread,
 };
 pub use crate::spread::{Peers, peers};
 

@@ -2,8 +2,9 @@
 //! on any more.
 //!
 //! Both count a packet in the window that it was stamped with, so what one has and the other lacks
-//! is lost, and not on its way. Of a flow that left nowhere the edge where it should have has
-//! counted none ([`crate::ends`]).
+//! is lost, and not on its way. Of a flow that left nowhere no edge has counted any that left
+//! ([`crate::ends`]): it was lost before its destination, and which edge is before that is known
+//! only of hosts that do not move.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,9 +13,9 @@ use calumma_cfs::frames::Entry;
 use calumma_sketch::WideKey;
 use calumma_topology::Place;
 
-use crate::ends::Ends;
+use crate::ends::{Ends, InVain};
 use crate::flows::{in_order, is_all_of_the_flow};
-use crate::report::{BlackHole, KeptIn, Loss};
+use crate::report::{BlackHole, DESTINATION, KeptIn, Loss};
 use crate::view::{NodeView, Seen, View};
 
 /// Packets of flows that were lost altogether, that make a black hole: else they may be a few that
@@ -25,9 +26,25 @@ const LEAST_PACKETS: u64 = 10;
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
     pub(crate) losses: Vec<Loss>,
-    /// Flows of which nothing came on, and their packets: by the node that had them last, and by
-    /// the edge where they should have left.
-    vanished: BTreeMap<(usize, usize), (u64, u64)>,
+    /// Flows of which nothing came on: by the node that had them last, and by the edge behind which
+    /// their destinations were seen last.
+    vanished: BTreeMap<(usize, usize), Vanished>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Vanished {
+    flows: u64,
+    packets: u64,
+    /// Whether some destinations may be behind another edge now.
+    may_be_elsewhere: bool,
+}
+
+impl Vanished {
+    fn add(&mut self, other: Self) {
+        self.flows += other.flows;
+        self.packets += other.packets;
+        self.may_be_elsewhere |= other.may_be_elsewhere;
+    }
 }
 
 impl Losses {
@@ -60,17 +77,20 @@ impl Losses {
         for pair in counts.windows(2) {
             let lost = lost(pair);
             if lost > 0 {
-                let place = place(view.node(&pair[0]), view.node(&pair[1]));
-                self.losses.push(Loss { flow: Flow::from(key), place, lost });
+                let place = place(view.node(&pair[0]), Some(view.node(&pair[1])));
+                let flow = Flow::from(key);
+                self.losses.push(Loss { flow, place, lost, seen_behind: None });
             }
         }
         let (Some(first), Some(last)) = (counts.first(), counts.last()) else { return };
-        if let Some(edge) = ends.reached_in_vain(view, seen, first) {
+        if let Some(InVain { edge, is_there }) = ends.reached_in_vain(view, seen, first) {
             let lost = last.entry.packets;
-            let place = place(view.node(last), &view.nodes[edge]);
-            self.losses.push(Loss { flow: Flow::from(key), place, lost });
-            let (flows, packets) = self.vanished.entry((last.node, edge)).or_default();
-            (*flows, *packets) = (*flows + 1, *packets + lost);
+            let of_edge = &view.nodes[edge];
+            let place = place(view.node(last), is_there.then_some(of_edge));
+            let seen_behind = Some(of_edge.name.to_owned());
+            self.losses.push(Loss { flow: Flow::from(key), place, lost, seen_behind });
+            let of_flow = Vanished { flows: 1, packets: lost, may_be_elsewhere: !is_there };
+            self.vanished.entry((last.node, edge)).or_default().add(of_flow);
         }
     }
 
@@ -96,18 +116,20 @@ impl Losses {
         let holes: Vec<_> = holes.into_iter().collect();
         for of_node in holes.chunk_by(|((one, _), _), ((other, _), _)| one == other) {
             let &[((node, _), _), ..] = of_node else { continue };
-            let from = point(&view.nodes[node]);
+            let from = &view.nodes[node];
             if of_node.len() > 1 && !alive.contains(&node) {
-                let (flows, packets) = of_node
-                    .iter()
-                    .fold((0, 0), |(flows, packets), (_, of)| (flows + of.0, packets + of.1));
-                let place = Place { from, to: "destination".to_owned() };
-                found.push(BlackHole { place, flows, packets });
+                let mut all = Vanished::default();
+                of_node.iter().for_each(|(_, of)| all.add(*of));
+                let Vanished { flows, packets, .. } = all;
+                let place = place(from, None);
+                found.push(BlackHole { place, seen_behind: None, flows, packets });
                 continue;
             }
-            for &((_, edge), (flows, packets)) in of_node {
-                let place = place(&view.nodes[node], &view.nodes[edge]);
-                found.push(BlackHole { place, flows, packets });
+            for &((_, edge), Vanished { flows, packets, may_be_elsewhere }) in of_node {
+                let edge = &view.nodes[edge];
+                let place = place(from, (!may_be_elsewhere).then_some(edge));
+                let seen_behind = Some(edge.name.to_owned());
+                found.push(BlackHole { place, seen_behind, flows, packets });
             }
         }
         found.retain(|hole| hole.packets >= LEAST_PACKETS);
@@ -130,6 +152,7 @@ fn point(node: &NodeView<'_>) -> String {
     format!("{}:in", node.name)
 }
 
-fn place(from: &NodeView<'_>, to: &NodeView<'_>) -> Place {
-    Place { from: point(from), to: point(to) }
+/// From where one node received packets to where another one did, or to where their way ends.
+fn place(from: &NodeView<'_>, to: Option<&NodeView<'_>>) -> Place {
+    Place { from: point(from), to: to.map_or_else(|| DESTINATION.to_owned(), point) }
 }

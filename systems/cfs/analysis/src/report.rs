@@ -351,23 +351,56 @@ pub struct Loss {
     /// The flow.
     #[serde(flatten)]
     pub flow: Flow,
-    /// Between where two nodes received it.
+    /// Between where two nodes received it. Of a flow of which nothing left, from the last node
+    /// that received it to the edge that its destination is behind, or to
+    /// [`DESTINATION`] where that may have moved.
     pub place: Place,
     /// How many, less copies that were made there.
     pub lost: u64,
+    /// Of a flow of which nothing left, the edge behind which its destination was seen last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen_behind: Option<String>,
 }
 
-/// Where nothing goes on: of all flows that a node received on their way to an edge, or to any,
-/// nothing came there.
+/// Where a flow's way ends, whichever edge that is behind.
+pub const DESTINATION: &str = "destination";
+
+/// Where nothing goes on: of flows that a node received on their way to the hosts of an edge nothing
+/// left, and nothing else that it received came to that edge; or nothing at all came to any of
+/// several.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlackHole {
-    /// From where the node received them to where the edge should have, or to `destination` where
-    /// nothing that the node received came to any of several edges.
+    /// From where the node received them to where the edge should have, or to [`DESTINATION`] where
+    /// hosts may have moved, or nothing came to any of several edges.
     pub place: Place,
+    /// The edge behind which all their destinations were seen last; none where those are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen_behind: Option<String>,
     /// Those of them that no node behind it counted either.
     pub flows: u64,
     /// Their packets that the node received, all of which were lost.
     pub packets: u64,
+}
+
+impl Loss {
+    /// Where its place ends, for people to read.
+    pub fn end(&self) -> String {
+        end(&self.place, self.seen_behind.as_deref())
+    }
+}
+
+impl BlackHole {
+    /// Where its place ends, for people to read.
+    pub fn end(&self) -> String {
+        end(&self.place, self.seen_behind.as_deref())
+    }
+}
+
+fn end(place: &Place, seen_behind: Option<&str>) -> String {
+    match seen_behind {
+        Some(edge) if place.to == DESTINATION => format!("{DESTINATION}, last behind {edge}"),
+        _ => place.to.clone(),
+    }
 }
 
 /// A flow whose packets come by a node again and again.

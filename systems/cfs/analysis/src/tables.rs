@@ -191,7 +191,9 @@ static LOSSES: TableOf<SystemReport<Found>, Loss> = TableOf {
         dport(),
         proto(),
         text("place_from", "where the one received it", |row| Some((&*row.item.place.from).into())),
-        text("place_to", "where the other received it", |row| Some((&*row.item.place.to).into())),
+        text("place_to", "where the other received it; `destination`: nowhere", |row| {
+            Some((&*row.item.place.to).into())
+        }),
         u64("lost", "packets that were lost, less copies made", |row| Some(row.item.lost)),
     ],
     rows: |report, rows| {
@@ -209,9 +211,11 @@ static BLACK_HOLES: TableOf<SystemReport<Found>, BlackHole> = TableOf {
         text("place_from", "the node that received all of it", |row| {
             Some((&*row.item.place.from).into())
         }),
-        text("place_to", "the edge where nothing came; `destination`: none of several", |row| {
-            Some((&*row.item.place.to).into())
-        }),
+        text(
+            "place_to",
+            "the edge where nothing came; `destination`: none, wherever it is",
+            |row| Some((&*row.item.place.to).into()),
+        ),
         u64("flows", "flows of which nothing came on", |row| Some(row.item.flows)),
         u64("packets", "their packets, all of them lost", |row| Some(row.item.packets)),
     ],

@@ -173,8 +173,12 @@ impl Case {
         let mut said: BTreeMap<Flow, u64> = BTreeMap::new();
         for loss in &report.findings.losses {
             let went = by_flow[&loss.flow];
-            let [from, to] = [&loss.place.from, &loss.place.to].map(|point| at(point).unwrap());
-            assert_eq!(went.came[from].checked_sub(went.came[to]), Some(loss.lost), "{loss:?}");
+            let (from, to) = (at(&loss.place.from).unwrap(), at(&loss.place.to));
+            assert!(to.is_some() || loss.place.to == "destination", "{loss:?}");
+            let ends = (0..EDGES).filter(|edge| *edge != went.from);
+            let behind =
+                to.map_or_else(|| ends.map(|edge| went.came[edge]).sum(), |to| went.came[to]);
+            assert_eq!(went.came[from].checked_sub(behind), Some(loss.lost), "{loss:?}");
             *said.entry(loss.flow).or_default() += loss.lost;
         }
         for (flow, lost) in &said {
@@ -196,6 +200,9 @@ impl Case {
             let from = at(&hole.place.from).unwrap();
             let to = at(&hole.place.to);
             assert!(to.is_some() || hole.place.to == "destination");
+            // Hosts may be elsewhere: where they were seen nothing came.
+            let seen = hole.seen_behind.as_ref().and_then(|edge| at(&format!("{edge}:in")));
+            let to = to.or(seen);
             for (key, went) in flows.iter().filter(|(_, went)| went.came[from] > 0) {
                 let edges = (0..EDGES).filter(|&edge| edge != went.from && edge != from);
                 let left: u64 = edges
@@ -222,6 +229,34 @@ impl Went {
 fn narrow(key: &WideKey) -> FlowKey {
     let ((src, dst), (sport, dport)) = (key.addresses(), key.ports());
     FlowKey::new(src, dst, sport, dport, key.protocol()).unwrap()
+}
+
+/// A host moves from behind e2 to behind e3 and is silent; s1 loses all that is sent to it there.
+#[test]
+fn where_a_host_is_that_may_have_moved_no_place_says() {
+    let back = FlowKey::from_words(0x0A01_0001, 0x0A00_0002, 53 << 16 | 7, 17);
+    let place_of = |hosts: &str, homes: &[usize]| {
+        let mut network = Network::of(&["e1", "e2", "e3", "s1"], json!({ "hosts": hosts }));
+        for home in homes {
+            network.count_of(*home, &back, 5, (Entry::ENTERED, 64));
+            network.report();
+            network.begin();
+        }
+        network.count("e1", 1, 30);
+        network.count("s1", 1, 30);
+        let Found { losses, black_holes, .. } = network.report().findings;
+        let ([loss], [hole]) = (&losses[..], &black_holes[..]) else {
+            panic!("{losses:?}, {black_holes:?}")
+        };
+        assert_eq!((&loss.place, &loss.seen_behind), (&hole.place, &hole.seen_behind));
+        assert_eq!((loss.lost, hole.packets, &*loss.place.from), (30, 30, "s1:in"));
+        (loss.place.to.clone(), loss.seen_behind.clone().unwrap())
+    };
+    let at = |to: &str, seen: &str| (to.to_owned(), seen.to_owned());
+    assert_eq!(place_of("any", &[1]), at("destination", "e2"));
+    assert_eq!(place_of("fixed", &[1]), at("e2:in", "e2"));
+    // An operator's word does not hold for a host that was seen to move.
+    assert_eq!(place_of("fixed", &[2, 1]), at("destination", "e2"));
 }
 
 proptest! {

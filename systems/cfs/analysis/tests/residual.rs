@@ -127,6 +127,8 @@ impl Case {
         }
         for loss in &found.losses {
             let at = |point: &str| {
+                // All leave at one edge, if they do.
+                let point = if point == "destination" { "e2:in" } else { point };
                 let at = NAMES.iter().position(|name| point == format!("{name}:in")).unwrap();
                 truth[at].get(&loss.flow).map_or(0, |came| came.packets)
             };

@@ -288,8 +288,9 @@ fn a_black_hole_has_an_alert_and_a_row_in_the_archive() {
         network.count(node, 1, packets);
     }
     let report = network.report();
-    let words = "nothing goes on from s1:in to e2:in: 28 packets lost, flows: 1".to_owned();
-    assert_eq!(alert(&report, "cfs_black_hole"), Some((Reading::Bad, words)));
+    let words =
+        "nothing goes on from s1:in to destination, last behind e2: 28 packets lost, flows: 1";
+    assert_eq!(alert(&report, "cfs_black_hole"), Some((Reading::Bad, words.to_owned())));
     assert_eq!(rows(&report, "cfs_black_holes"), 1);
     network.begin();
     let (reading, _) = alert(&network.report(), "cfs_black_hole").unwrap();
@@ -430,7 +431,7 @@ fn back(flow: u32) -> FlowKey {
 #[test]
 fn of_a_flow_that_came_nowhere_all_is_lost_where_every_edge_says_so() {
     let lost_all = |change: &dyn Fn(&mut Network)| {
-        let mut network = Network::new(json!({}));
+        let mut network = Network::new(json!({ "hosts": "fixed" }));
         // The flow's destination is a host behind e2.
         network.count_of(1, &back(1), 5, (Entry::ENTERED, 64));
         network.count_of(0, &back(1), 5, (Entry::LEFT, 62));
