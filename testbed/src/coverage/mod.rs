@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use anyhow::{Context, Result, ensure};
+use calumma_cfs_analysis::alpha::Alpha;
 use calumma_sketch::grade;
 use calumma_sketch::residual::Counts;
 use calumma_sketch::{FlowKey, HashFamily, HashKey};
@@ -102,19 +103,18 @@ impl Serialize for Entries {
 pub enum Share {
     /// This share, above 0 and below 1; cells of the residual are entries.
     Fixed(f64),
-    /// A share that moves from window to window as
-    /// [`Alpha`](calumma_cfs_analysis::alpha::Alpha) says, the same at all switches. It is one of
+    /// A share that moves from window to window as [`Alpha`] says, the same at all switches. It is one of
     /// bytes: as many as the table would have alone. The residual is FermatSketch.
     Auto,
 }
 
 impl Share {
     /// Windows to be played, the last of which counts: these, or as many as one that moves takes
-    /// in steady load to try all shares.
+    /// in steady load to come to rest.
     pub fn windows(self, of_fixed: u32) -> u32 {
         match self {
             Self::Fixed(_) => of_fixed,
-            Self::Auto => 60,
+            Self::Auto => Alpha::SETTLES,
         }
     }
 }
@@ -316,10 +316,8 @@ impl Network {
             looped = truth.iter().filter(|truth| truth.looped.is_some()).count();
         }
         let share = |flows: f64| flows / f64::from(trial.flows.max(1));
-        let in_tables = counted.tables.iter().filter(|&&entries| entries > 0).count();
+        let (in_tables, decoded) = (counted.in_tables(), counted.decoded_only());
         let entries_used: u64 = counted.tables.iter().map(|&entries| u64::from(entries)).sum();
-        let both = counted.tables.iter().zip(&counted.decoded);
-        let decoded = both.filter(|&(&entries, &decoded)| entries == 0 && decoded).count();
         let room: Vec<u64> = entries.iter().map(|&entries| entries.into()).collect();
         let coverage = share((in_tables + decoded) as f64);
         let optimum = share(most_counted(&ways, &room) as f64);

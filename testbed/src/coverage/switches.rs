@@ -147,6 +147,8 @@ pub(super) struct Switches<'a> {
     ranges: CSamp,
     /// Numbers of the flows that all switches count.
     pinned: HashSet<u32>,
+    /// Whether counts of all windows are looked at, and not of the last one only.
+    pub(super) looks: bool,
 }
 
 /// What came of a window: how often each flow was counted, and what of it was wrong.
@@ -162,8 +164,19 @@ pub(super) struct Counted {
     pub(super) wrong: u64,
     /// Residuals that came out complete.
     pub(super) complete: usize,
-    /// Flows that no table has for each bucket of the fullest residual, if all came out complete.
-    pub(super) load: Option<f64>,
+}
+
+impl Counted {
+    /// Flows that tables have.
+    pub(super) fn in_tables(&self) -> usize {
+        self.tables.iter().filter(|&&entries| entries > 0).count()
+    }
+
+    /// Flows that came out of residuals only.
+    pub(super) fn decoded_only(&self) -> usize {
+        let both = self.tables.iter().zip(&self.decoded);
+        both.filter(|&(&entries, &decoded)| entries == 0 && decoded).count()
+    }
 }
 
 /// Bits of the filter of a table that so many flows pass.
@@ -204,7 +217,8 @@ impl<'a> Switches<'a> {
         let kind = algorithm.residual(trial.residual);
         let (ranges, pinned) = (CSamp::default(), HashSet::new());
         let alpha = moves.then(Alpha::default);
-        let mut switches = Self { all, kind, trial, family, alpha, ranges, pinned };
+        let looks = moves || trial.pins > 0;
+        let mut switches = Self { all, kind, trial, family, alpha, ranges, pinned, looks };
         switches.share_out();
         switches.renew_residuals();
         switches
@@ -234,9 +248,15 @@ impl<'a> Switches<'a> {
         let flows = self.estimate();
         let Some(alpha) = &mut self.alpha else { return };
         let before = alpha.share();
-        let both = counted.tables.iter().zip(&counted.decoded);
-        let there = both.filter(|&(&entries, &decoded)| entries > 0 || decoded).count() as f64;
-        alpha.learn(Fared { load: counted.load, flows, counted: there });
+        let in_tables = counted.in_tables() as f64;
+        let counted_at_all = in_tables + counted.decoded_only() as f64;
+        let flows = flows.max(counted_at_all);
+        alpha.learn(Fared {
+            decoded: counted.complete == self.all.len(),
+            flows,
+            counted: counted_at_all,
+            in_tables,
+        });
         if alpha.share() != before {
             self.share_out();
         }
@@ -318,7 +338,7 @@ impl<'a> Switches<'a> {
     ) -> Counted {
         self.finish_tables();
         let mut counted = Counted::default();
-        if is_last || self.trial.pins > 0 || self.alpha.is_some() {
+        if is_last || self.looks {
             counted.tables = vec![0; truth.len()];
             counted.decoded = vec![false; truth.len()];
             counted.loops = vec![false; truth.len()];
@@ -400,23 +420,16 @@ impl<'a> Switches<'a> {
         let known: Vec<_> = self.all.iter().enumerate().flat_map(held).collect();
         let residuals = self.all.iter_mut().map(|switch| switch.residual.take());
         let decoded = network::decode(self.family, residuals.collect(), &known, places);
-        let residuals = decoded.iter().flatten().count();
-        let mut fullest: f64 = 0.0;
-        for (node, switch) in decoded.into_iter().zip(&self.all) {
-            let Some(node) = node.filter(|node| node.is_complete) else { continue };
+        for node in decoded.into_iter().flatten().filter(|node| node.is_complete) {
             counted.complete += 1;
-            let mut only_here = 0;
             for (key, counts) in node.flows {
                 let flow = key.src_word() as usize;
-                only_here += usize::from(counted.tables.get(flow).is_some_and(|&of| of == 0));
                 match truth.get(flow) {
                     Some(truth) if truth.counts == counts => counted.decoded[flow] = true,
                     _ => counted.wrong += 1,
                 }
             }
-            fullest = fullest.max(only_here as f64 / (ARRAYS * switch.buckets) as f64);
         }
-        counted.load = (counted.complete == residuals).then_some(fullest);
     }
 
     /// Flows of a window, by the merged HyperLogLog sketches.

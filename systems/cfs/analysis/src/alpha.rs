@@ -2,8 +2,13 @@
 //!
 //! A larger table counts more flows by itself; a residual that is too small for the flows that are
 //! left counts none of them. What is best follows from the load, which nobody knows before. So the
-//! residual grows while residuals don't decode, and shrinks while they have room to spare; a share
-//! at which they failed is not tried again until there are fewer flows.
+//! share is the usual one as long as residuals decode by it. Where they don't in eight windows in a
+//! row, there are too many flows for them, and tables get what they may have at most. That is not
+//! tried where residuals of some switches decode at the usual share. It ends where it counts fewer
+//! flows, and where there are fewer, of which the usual share may count all.
+//!
+//! Smaller tables are not tried: while one that is too small is found out, far fewer flows are
+//! counted, and where switches claim flows none needs less memory to count all.
 
 use std::ops::RangeInclusive;
 
@@ -14,58 +19,80 @@ use calumma_sketch::residual::ARRAYS;
 pub(crate) const ENTRY_BYTES: f64 = Setup::ENTRY_BYTES as f64;
 pub(crate) const BUCKET_BYTES: f64 = Setup::BUCKETS_BYTES as f64 / ARRAYS as f64;
 
-/// Hundredths that the table has of table and residual at the start.
-const FIRST: u8 = 90;
+/// Hundredths that the table has of table and residual where residuals decode.
+const USUAL: u8 = 90;
 
-/// Hundredths that the table loses where residuals do not decode, and that it gains where they have
-/// room to spare.
-const DOWN: u8 = 4;
-const UP: u8 = 2;
+/// Windows in a row in which residuals don't decode before larger tables are tried, and for how many
+/// they are: switches claim by the windows before, and take some to learn it.
+const PATIENCE: u32 = 8;
 
-/// Windows of one share in which residuals don't decode before it changes, and when all are tried
-/// once more: what switches claim follows from the windows before.
-const PATIENCE: u8 = 2;
-const MORE_PATIENCE: u8 = 8;
+/// The share of all flows that residuals may count beside tables where larger tables are tried
+/// nevertheless.
+const SPARED: f64 = 0.005;
 
-/// Flows that no table has for each bucket of the fullest residual, up to which the table takes
-/// bytes. Residuals decode up to 0.8, small ones less.
-const ROOMY: f64 = 0.6;
+/// Where there are fewer flows than this share of those that were too many, the usual share is used
+/// again. The number of flows is estimated, with a standard error of 0.016.
+const FEWER: f64 = 0.95;
 
-/// Flows that the bytes of a table count where the table has the smallest share of them and each
-/// other flow is in one residual, for each flow that they count as a table alone: the most that a
-/// smaller table brings.
-const GAIN: f64 = 1.08;
-
-/// Windows until all shares are tried again where none was enough, and the most of them.
-const WAIT: u32 = 8;
-const LONGEST_WAIT: u32 = 128;
-
-/// With fewer flows than this share of those with which a table was too large it may be tried again.
-const FEWER: f64 = 0.9;
+/// How often [`PATIENCE`] windows have to pass at most before larger tables are tried again that
+/// counted fewer flows.
+const MOST_WAITS: u32 = 16;
 
 /// How residuals fared in a window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fared {
-    /// Flows that no table has for each bucket of the fullest residual; `None` where some residual
-    /// did not decode.
-    pub load: Option<f64>,
+    /// Whether all residuals decoded.
+    pub decoded: bool,
     /// Flows of the network in all.
     pub flows: f64,
     /// Those of them that were counted.
     pub counted: f64,
+    /// Those of them that tables had.
+    pub in_tables: f64,
 }
 
-/// What is being done about residuals that do not decode.
+/// Windows in a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Sums {
+    windows: u32,
+    flows: f64,
+    counted: f64,
+    in_tables: f64,
+    /// The smallest number of flows.
+    fewest: f64,
+}
+
+impl Sums {
+    fn add(&mut self, Fared { flows, counted, in_tables, .. }: Fared) {
+        self.fewest = if self.windows == 0 { flows } else { self.fewest.min(flows) };
+        self.windows += 1;
+        self.flows += flows;
+        self.counted += counted;
+        self.in_tables += in_tables;
+    }
+
+    /// Flows counted in a window. Full tables count as many of more flows.
+    fn counted_each(&self) -> f64 {
+        self.counted / f64::from(self.windows.max(1))
+    }
+}
+
+/// Which share there is, and since when.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Search {
-    /// Nothing: they decode, or did lately.
-    Settled,
-    /// The table gives bytes away.
-    Down,
-    /// The same once more, from the largest table on, and slower.
-    All,
-    /// No share was enough with so many flows: all are tried again after these windows.
-    Waiting { windows: u32, flows: f64 },
+enum State {
+    /// The usual one, and residuals don't decode since so many windows. Until larger tables are
+    /// tried these windows pass as often as `left` says.
+    Usual { failed: Sums, left: u32 },
+    /// The largest tables, after those windows of the usual share.
+    Largest { before: Sums, since: Sums },
+    /// One that somebody else has chosen.
+    Given,
+}
+
+impl State {
+    fn usual(left: u32) -> Self {
+        Self::Usual { failed: Sums::default(), left }
+    }
 }
 
 /// A share of the bytes of table and residual that the table has, for the window to come, the same
@@ -73,27 +100,14 @@ enum Search {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Alpha {
     hundredths: u8,
-    /// Windows in a row in which some residual of this share did not decode.
-    failed: u8,
-    search: Search,
-    /// The share of all flows that was counted at most in a search, with the table's share.
-    best: Option<(f64, u8)>,
-    /// The share at which they failed before the table gave bytes away, and the flows then.
-    ceiling: Option<(u8, f64)>,
-    /// How long the next wait is.
-    wait: u32,
+    state: State,
+    /// How often [`PATIENCE`] windows have to pass before larger tables are tried.
+    waits: u32,
 }
 
 impl Default for Alpha {
     fn default() -> Self {
-        Self {
-            hundredths: FIRST,
-            failed: 0,
-            search: Search::Settled,
-            best: None,
-            ceiling: None,
-            wait: WAIT,
-        }
+        Self { hundredths: USUAL, state: State::usual(1), waits: 1 }
     }
 }
 
@@ -101,10 +115,17 @@ impl Alpha {
     /// What it may be, in hundredths.
     pub const RANGE: RangeInclusive<u8> = Setup::ALPHA;
 
-    /// One that begins with so many hundredths, as far as it may be.
+    /// Windows of steady load after which it stays, or larger tables have been tried in vain.
+    pub const SETTLES: u32 = 3 * PATIENCE;
+
+    /// One that begins with so many hundredths, as far as it may be, and keeps them as long as
+    /// residuals decode.
     pub(crate) fn at(hundredths: u8) -> Self {
         let hundredths = hundredths.clamp(*Self::RANGE.start(), *Self::RANGE.end());
-        Self { hundredths, ..Self::default() }
+        match hundredths {
+            USUAL => Self::default(),
+            _ => Self { hundredths, state: State::Given, waits: 1 },
+        }
     }
 
     /// The share in hundredths.
@@ -119,61 +140,48 @@ impl Alpha {
 
     /// Takes the outcome of a window that was measured by this share.
     pub fn learn(&mut self, fared: Fared) {
-        match fared.load {
-            None => self.failed(fared),
-            Some(load) => self.decoded(load, fared.flows),
-        }
-    }
-
-    fn failed(&mut self, Fared { flows, counted, .. }: Fared) {
-        let (least, most) = (*Self::RANGE.start(), *Self::RANGE.end());
-        if let Search::Waiting { windows, flows: then } = &mut self.search {
-            *windows = windows.saturating_sub(1);
-            if *windows == 0 || flows < FEWER * *then {
-                (self.hundredths, self.failed, self.best) = (most, 0, None);
-                self.search = Search::All;
+        self.state = match self.state {
+            State::Usual { .. } if fared.decoded => self.anew(),
+            State::Usual { mut failed, left } => {
+                failed.add(fared);
+                after_failing(failed, left)
             }
-            return;
-        }
-        self.failed += 1;
-        let patience = if self.search == Search::All { MORE_PATIENCE } else { PATIENCE };
-        if self.failed < patience {
-            return;
-        }
-        self.failed = 0;
-        let share = counted / flows.max(1.0);
-        if self.best.is_none_or(|(best, _)| share > best) {
-            self.best = Some((share, self.hundredths));
-        }
-        if self.search == Search::Settled {
-            self.ceiling = Some((self.hundredths, flows));
-            self.search = Search::Down;
-        }
-        if self.hundredths > least && share * GAIN >= self.share() {
-            self.hundredths = self.hundredths.saturating_sub(DOWN).max(least);
-        } else if self.search == Search::Down {
-            (self.hundredths, self.search) = (most, Search::All);
-        } else {
-            // Once switches have learnt what to claim, residuals may decode there yet.
-            self.hundredths = self.best.map_or(most, |(_, best)| best);
-            self.search = Search::Waiting { windows: self.wait, flows };
-            self.wait = (self.wait * 2).min(LONGEST_WAIT);
-        }
+            State::Largest { before, .. } if fared.flows < FEWER * before.fewest => self.anew(),
+            State::Largest { before, mut since } => {
+                since.add(fared);
+                if since.windows == PATIENCE && since.counted_each() < before.counted_each() {
+                    self.waits = (2 * self.waits).min(MOST_WAITS);
+                    State::usual(self.waits)
+                } else {
+                    State::Largest { before, since }
+                }
+            }
+            State::Given if fared.decoded => State::Given,
+            State::Given => self.anew(),
+        };
+        self.hundredths = match self.state {
+            State::Usual { .. } => USUAL,
+            State::Largest { .. } => *Self::RANGE.end(),
+            State::Given => self.hundredths,
+        };
     }
 
-    fn decoded(&mut self, load: f64, flows: f64) {
-        (self.failed, self.best, self.search, self.wait) = (0, None, Search::Settled, WAIT);
-        if self.ceiling.is_some_and(|(_, then)| flows < FEWER * then) {
-            self.ceiling = None;
-        }
-        let larger = (self.hundredths + UP).min(*Self::RANGE.end());
-        let shrinks_to = f64::from(100 - larger) / f64::from(100 - self.hundredths);
-        let is_free = self.ceiling.is_none_or(|(ceiling, _)| larger < ceiling);
-        // Where they are fuller a smaller table may have them overflow: it depends on ways how many
-        // residuals each flow is in that has no entry any more.
-        if load < ROOMY * shrinks_to && is_free {
-            self.hundredths = larger;
-        }
+    fn anew(&mut self) -> State {
+        self.waits = 1;
+        State::usual(self.waits)
+    }
+}
+
+/// What is to be done after these windows of the usual share in which residuals didn't decode.
+fn after_failing(failed: Sums, left: u32) -> State {
+    if failed.windows < PATIENCE {
+        return State::Usual { failed, left };
+    }
+    // What residuals count beside tables would be lost at first, and perhaps for good.
+    let is_spared = failed.counted - failed.in_tables <= SPARED * failed.flows;
+    match left {
+        0 | 1 if is_spared => State::Largest { before: failed, since: Sums::default() },
+        _ => State::usual(left.saturating_sub(1).max(1)),
     }
 }
 
@@ -188,84 +196,104 @@ pub fn shared(entries: u32, share: f64) -> (u32, usize) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
-    /// A network with the bytes of so many entries in all, of which residuals decode up to 0.8.
-    fn window(alpha: &mut Alpha, entries: f64, flows: f64) -> bool {
-        let (of_table, buckets) = shared(entries as u32, alpha.share());
-        let load = (flows - f64::from(of_table)).max(0.0) / buckets as f64;
-        let load = (load < 0.8).then_some(load);
-        let counted = if load.is_some() { flows } else { f64::from(of_table) };
-        alpha.learn(Fared { load, flows, counted });
-        load.is_some()
+    /// A network with the bytes of 1,000 entries in all, of which residuals decode up to 0.8.
+    fn window(share: f64, flows: f64) -> Fared {
+        let (of_table, buckets) = shared(1_000, share);
+        let in_tables = flows.min(f64::from(of_table));
+        let decoded = flows - in_tables < 0.8 * buckets as f64;
+        Fared { decoded, flows, counted: if decoded { flows } else { in_tables }, in_tables }
     }
 
-    /// Windows until a share is left no more, of which residuals decode.
-    fn settles(alpha: &mut Alpha, entries: f64, flows: f64) -> Option<usize> {
-        for number in 0..60 {
-            let before = alpha.clone();
-            let decodes = window(alpha, entries, flows);
-            if decodes && alpha.hundredths == before.hundredths {
-                let now = alpha.hundredths;
-                let stays =
-                    (0..200).all(|_| window(alpha, entries, flows) && alpha.hundredths == now);
-                assert!(stays, "{alpha:?} moves on");
-                return Some(number);
-            }
-        }
-        None
-    }
-
-    #[test]
-    fn it_settles_where_residuals_decode_and_stays() {
-        for flows in [500.0, 900.0, 1_000.0, 1_030.0, 1_050.0, 1_070.0] {
-            let mut alpha = Alpha::default();
-            let windows = settles(&mut alpha, 1_000.0, flows);
-            assert!(windows.is_some_and(|windows| windows < 30), "{flows}: {windows:?}");
-            let again = settles(&mut alpha, 1_000.0, flows);
-            assert_eq!(again, Some(0), "{flows}");
-        }
-        let mut alpha = Alpha::default();
-        settles(&mut alpha, 1_000.0, 500.0).unwrap();
-        assert_eq!(alpha.hundredths, *Alpha::RANGE.end(), "the table has all that it can use");
-        // The load doubles, and halves again.
-        let doubled = settles(&mut alpha, 1_000.0, 1_050.0);
-        assert!(doubled.is_some_and(|windows| windows < 30), "{doubled:?}");
-        settles(&mut alpha, 1_000.0, 500.0).unwrap();
-        assert_eq!(alpha.hundredths, *Alpha::RANGE.end());
-    }
-
-    #[test]
-    fn where_no_share_is_enough_the_best_stays_and_all_are_tried_ever_more_rarely() {
-        let mut alpha = Alpha::default();
+    /// The shares of windows with so many flows.
+    fn shares(alpha: &mut Alpha, windows: usize, flows: f64) -> Vec<u8> {
         let share = |_| {
-            assert!(!window(&mut alpha, 1_000.0, 4_000.0));
+            alpha.learn(window(alpha.share(), flows));
             alpha.hundredths
         };
-        let shares: Vec<u8> = (0..400).map(share).collect();
-        // No smaller table could bring as much.
-        let (first, most) = (FIRST, *Alpha::RANGE.end());
-        assert!(shares.iter().all(|share| [first, most].contains(share)), "{shares:?}");
-        assert!(shares[4..].iter().all(|&share| share == most), "{shares:?}");
-        // And once there are fewer flows, one is found.
-        assert!(settles(&mut alpha, 1_000.0, 1_030.0).is_some());
+        (0..windows).map(share).collect()
     }
 
     #[test]
-    fn a_share_that_failed_is_left_alone_until_there_are_fewer_flows() {
-        let mut alpha = Alpha { hundredths: 80, ..Alpha::default() };
-        let roomy = |flows| Fared { load: Some(0.1), flows, counted: flows };
-        alpha.learn(roomy(1_000.0));
-        assert_eq!(alpha.hundredths, 82);
-        let failed = Fared { load: None, flows: 1_000.0, counted: 900.0 };
-        alpha.learn(failed);
-        assert_eq!(alpha.hundredths, 82, "once may be chance");
-        alpha.learn(failed);
-        assert_eq!(alpha.hundredths, 78);
-        (0..9).for_each(|_| alpha.learn(roomy(1_000.0)));
-        assert_eq!(alpha.hundredths, 80);
-        (0..9).for_each(|_| alpha.learn(roomy(800.0)));
-        assert_eq!(alpha.hundredths, 97);
+    fn it_stays_where_residuals_decode_and_tables_get_all_where_they_do_not() {
+        let mut alpha = Alpha::default();
+        for flows in [0.0, 500.0, 900.0, 1_010.0] {
+            assert_eq!(shares(&mut alpha, 100, flows), [USUAL; 100], "{flows}");
+        }
+        let most = *Alpha::RANGE.end();
+        let crowded = shares(&mut alpha, 300, 1_500.0);
+        assert_eq!(crowded[..7], [USUAL; 7]);
+        assert!(crowded[7..].iter().all(|share| *share == most), "{crowded:?}");
+        // Ever more flows change nothing, and a few less neither.
+        assert_eq!(shares(&mut alpha, 50, 3_000.0), [most; 50]);
+        assert_eq!(shares(&mut alpha, 50, 1_450.0), [most; 50]);
+        assert_eq!(shares(&mut alpha, 50, 1_010.0), [USUAL; 50]);
+    }
+
+    #[test]
+    fn what_residuals_of_some_switches_count_is_not_given_up() {
+        let mut alpha = Alpha::default();
+        let mut partly = window(0.9, 1_500.0);
+        partly.counted += 30.0;
+        for _ in 0..100 {
+            alpha.learn(partly);
+            assert_eq!(alpha.hundredths, USUAL);
+        }
+    }
+
+    /// Larger tables that count fewer flows, as where residuals of some switches had decoded, are
+    /// tried ever more rarely.
+    #[test]
+    fn what_counts_fewer_flows_is_left_and_tried_again_ever_more_rarely() {
+        let mut alpha = Alpha::default();
+        let mut tried = Vec::new();
+        for number in 0..2_000 {
+            let before = alpha.hundredths;
+            let is_usual = before == USUAL;
+            let counted = if is_usual { 900.0 } else { 890.0 };
+            alpha.learn(Fared { decoded: false, flows: 1_500.0, counted, in_tables: counted });
+            if is_usual && alpha.hundredths != USUAL {
+                tried.push(number);
+            }
+        }
+        let apart: Vec<u32> = tried.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert_eq!(apart[..5], [24, 40, 72, 136, 136], "{tried:?}");
+    }
+
+    #[test]
+    fn a_share_that_is_given_stays_as_long_as_residuals_decode() {
+        let mut alpha = Alpha::at(75);
+        assert_eq!(shares(&mut alpha, 20, 1_040.0), [75; 20]);
+        assert_eq!(shares(&mut alpha, 1, 1_500.0), [USUAL]);
+        assert_eq!((Alpha::at(90), Alpha::at(10).hundredths), (Alpha::default(), 60));
+    }
+
+    proptest! {
+        /// In no window it counts fewer flows than the usual share does, but for the first one after
+        /// a fall to a load of which that counts all and larger tables do not.
+        #[test]
+        fn the_usual_share_counts_no_more_flows(
+            first in 200.0..4_000.0_f64,
+            loads in proptest::collection::vec((0..3_usize, 1..60_usize), 1..12),
+        ) {
+            let (mut alpha, mut flows) = (Alpha::default(), first);
+            for (change, windows) in loads {
+                flows *= [0.5, 1.0, 2.0][change];
+                flows = flows.clamp(100.0, 10_000.0);
+                for number in 0..windows {
+                    let now = window(alpha.share(), flows);
+                    let usual = window(f64::from(USUAL) / 100.0, flows);
+                    let less = (usual.counted - now.counted) / flows;
+                    prop_assert!(less <= if number == 0 { 0.05 } else { 0.0 }, "{less}");
+                    alpha.learn(now);
+                }
+            }
+            let rest = shares(&mut alpha, 300, flows)[200..].to_vec();
+            prop_assert!(rest.iter().all(|share| *share == rest[0]), "{rest:?}");
+        }
     }
 
     #[test]

@@ -157,7 +157,7 @@ impl Analysis for Cooperating {
     fn analyse(&mut self, collected: Collected<Delivered>) -> SystemReport<Found> {
         let Parameters { setup, paths, hosts, flows_listed, thresholds, .. } = self.parameters;
         let keyed = self.hash_keys.at(collected.head.epoch);
-        let decoded = residual::decode(&keyed.family, &collected, self.pinning.moves());
+        let decoded = residual::decode(&keyed.family, &collected);
         let window = self.window_of(collected.head.epoch);
         let mut view = View::new(&setup, paths, &collected, &decoded);
         let homes = coverage::homes(&view);
@@ -191,7 +191,7 @@ impl Analysis for Cooperating {
         let alpha = dividing::common(&setup, &view.nodes);
         if view.nodes.len() == collected.nodes.len()
             && let Some(alpha) = alpha
-            && let Some(fared) = dividing::fared(&view.nodes, total, monitored)
+            && let Some(fared) = dividing::fared(&view.nodes, total, (monitored, only_decoded))
         {
             self.pinning.learn(alpha, fared);
         }

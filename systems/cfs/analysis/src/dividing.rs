@@ -48,11 +48,6 @@ impl Dividing {
         }
     }
 
-    /// Whether the rule moves the share.
-    pub(crate) fn moves(&self) -> bool {
-        self.by == By::Rule
-    }
-
     /// What is wanted, for an operator; `None` where there is nothing to be shared.
     pub(crate) fn said(&self) -> Option<TableShare> {
         let fixed = |alpha| self.setup.share(alpha).map(TableShare::Fixed);
@@ -122,16 +117,18 @@ pub(crate) fn common(setup: &Setup, nodes: &[NodeView<'_>]) -> Option<u8> {
 }
 
 /// How the residuals of a window fared that all nodes delivered, those that plans divide the memory
-/// of, where `counted` flows of the network have a count; `None` where it is not known how many
-/// there were.
-pub(crate) fn fared(nodes: &[NodeView<'_>], total: Option<Total>, counted: u64) -> Option<Fared> {
-    let divided = nodes.iter().filter(|node| node.window.alpha.is_some());
-    let loads = divided.filter_map(|node| node.residual);
-    let loads = loads.map(|of| of.counts.as_ref().map(|_| of.load));
-    let load = loads.reduce(|one, other| Some(one?.max(other?))).flatten();
-    let counted = counted as f64;
+/// of. So many flows of the network have a count, and so many of them in residuals alone. `None`
+/// where it is not known how many there were.
+pub(crate) fn fared(
+    nodes: &[NodeView<'_>],
+    total: Option<Total>,
+    (counted, only_decoded): (u64, u64),
+) -> Option<Fared> {
+    let mut divided = nodes.iter().filter(|node| node.window.alpha.is_some());
+    let decoded = divided.all(|node| node.residual.is_none_or(|of| of.counts.is_some()));
+    let [counted, in_tables] = [counted, counted - only_decoded].map(|flows| flows as f64);
     // An estimate may be less than what is there.
-    Some(Fared { load, flows: total?.flows.max(counted), counted })
+    Some(Fared { decoded, flows: total?.flows.max(counted), counted, in_tables })
 }
 
 #[cfg(test)]
@@ -146,7 +143,7 @@ mod tests {
     #[test]
     fn an_operator_says_a_share_or_that_it_moves() {
         let mut it = dividing(false);
-        assert_eq!((it.wanted(), it.moves()), (0, false));
+        assert_eq!(it.wanted(), 0);
         assert!(
             matches!(it.said(), Some(TableShare::Fixed(share)) if (share - 0.889).abs() < 1e-3)
         );
@@ -172,20 +169,21 @@ mod tests {
     #[test]
     fn the_rule_learns_from_windows_of_its_own_share() {
         let mut it = dividing(true);
-        let roomy = Fared { load: Some(0.1), flows: 100.0, counted: 100.0 };
-        it.learn(0, roomy);
-        it.learn(97, roomy);
+        let crowded = Fared { decoded: false, flows: 200.0, counted: 90.0, in_tables: 90.0 };
+        for alpha in [0, 97].into_iter().cycle().take(100) {
+            it.learn(alpha, crowded);
+        }
         assert_eq!(it.wanted(), 90);
-        it.learn(90, roomy);
-        assert_eq!(it.wanted(), 92);
+        (0..8).for_each(|_| it.learn(90, crowded));
+        assert_eq!(it.wanted(), 97);
         it.take_over(70);
-        assert_eq!(it.wanted(), 92, "it is on its way already");
+        assert_eq!(it.wanted(), 97, "it is on its way already");
         let mut new = dividing(true);
         new.take_over(70);
         assert_eq!(new.wanted(), 70);
         let mut fixed = dividing(false);
         fixed.take_over(70);
-        fixed.learn(0, roomy);
+        fixed.learn(0, crowded);
         assert_eq!(fixed.wanted(), 0);
     }
 }

@@ -83,11 +83,6 @@ impl Pinning {
         }
     }
 
-    /// Whether the share of the tables moves by how residuals fare.
-    pub(crate) fn moves(&self) -> bool {
-        self.lock().dividing.moves()
-    }
-
     /// Takes the outcome of a window that all nodes delivered, in which tables had this share.
     pub(crate) fn learn(&self, alpha: u8, fared: Fared) {
         self.lock().dividing.learn(alpha, fared);

@@ -11,7 +11,7 @@
 //! left there as a difference, and decodes. A FlowRadar's filters say themselves in which part a
 //! flow may be, and are wrong about few.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::net::IpAddr;
 
 use calumma_analysis::Collected;
@@ -33,16 +33,13 @@ pub(crate) struct Decoded {
     pub(crate) flows: u64,
     /// Its buckets.
     pub(crate) buckets: u64,
-    /// Flows that no table has for each bucket of its fullest part, where that was asked for.
-    pub(crate) load: f64,
 }
 
 /// Decodes the residuals of a window, of each node in the order of `collected`; `None` where it
-/// sent none. `loads` says whether [`Decoded::load`] is wanted.
+/// sent none.
 pub(crate) fn decode(
     family: &HashFamily,
     collected: &Collected<Delivered>,
-    loads: bool,
 ) -> Vec<Option<Decoded>> {
     let nodes: Vec<Sent<'_>> = collected
         .nodes
@@ -52,10 +49,10 @@ pub(crate) fn decode(
     let mut decoded: Vec<Option<Decoded>> = nodes.iter().map(|_| None).collect();
     let of = |kind| nodes.iter().any(|node| node.residual_kind() == Some(kind));
     if of(KeyKind::Ipv4) {
-        decode_kind::<FlowKey>(family, &nodes, loads, &mut decoded);
+        decode_kind::<FlowKey>(family, &nodes, &mut decoded);
     }
     if of(KeyKind::Dual) {
-        decode_kind::<WideKey>(family, &nodes, loads, &mut decoded);
+        decode_kind::<WideKey>(family, &nodes, &mut decoded);
     }
     decoded
 }
@@ -87,12 +84,7 @@ fn place(node: usize, entered: bool) -> usize {
     2 * node + usize::from(!entered)
 }
 
-fn decode_kind<K: Key>(
-    family: &HashFamily,
-    nodes: &[Sent<'_>],
-    loads: bool,
-    decoded: &mut [Option<Decoded>],
-) {
+fn decode_kind<K: Key>(family: &HashFamily, nodes: &[Sent<'_>], decoded: &mut [Option<Decoded>]) {
     let mut residuals = Vec::with_capacity(2 * nodes.len());
     let mut known = Vec::new();
     for (at, node) in nodes.iter().enumerate() {
@@ -115,21 +107,12 @@ fn decode_kind<K: Key>(
         homes.places(key, nodes, places);
     })
     .into_iter();
-    let of_known = known.iter().filter(|_| loads).map(|(_, key, _)| *key);
-    let in_tables: HashSet<K> = of_known.collect();
-    let load = |flows: &[(K, Counts)], part: &AnyResidual<K>| {
-        let alone = flows.iter().filter(|(key, _)| loads && !in_tables.contains(key)).count();
-        alone as f64 / (ARRAYS * part.shape().buckets) as f64
-    };
     for (node, decoded) in nodes.iter().zip(decoded) {
         let (entered, rest) = (parts.next().flatten(), parts.next().flatten());
         let (Some(residual), Some(rest)) = (node.residual::<K>(), rest) else { continue };
         let arrays = [residual.entered.as_ref(), Some(&residual.rest)];
         let buckets =
             arrays.into_iter().flatten().map(|part| (ARRAYS * part.shape().buckets) as u64);
-        let of_entered = entered.as_ref().zip(residual.entered.as_ref());
-        let of_entered = of_entered.map_or(0.0, |(of, part)| load(&of.flows, part));
-        let load = load(&rest.flows, &residual.rest).max(of_entered);
         let is_complete = rest.is_complete && entered.as_ref().is_none_or(|it| it.is_complete);
         let counts = is_complete.then(|| {
             let entered = entered.map_or(Vec::new(), |of| of.flows);
@@ -137,7 +120,7 @@ fn decode_kind<K: Key>(
         });
         let flows = counts.as_ref().map_or(0, |flows| flows.len() as u64);
         let counts = counts.map(|flows| joined(node.entries(), flows));
-        *decoded = Some(Decoded { counts, flows, buckets: buckets.sum(), load });
+        *decoded = Some(Decoded { counts, flows, buckets: buckets.sum() });
     }
 }
 
