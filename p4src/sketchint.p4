@@ -44,6 +44,24 @@ const bit<16> BRIDGE_BYTES = 10;
 const bit<16> BRIDGE_BYTES = 23;
 #endif
 
+#ifndef ROLE_TRANSIT
+#define NOTICES
+
+// A notice of a packet with inflated latencies.
+header notice_h {
+    bit<8> kind;
+    bit<8> stream;             // the sum of what became of packets that the packet is in: group, event
+    bit<32> number;            // the sum with it
+    bit<8> turn;               // low bits of the window's number
+    bit<8> places;             // where, this switch's bit the lowest
+    bit<32> first_node;        // the first of these switches, and the latency there
+    bit<32> first_latency;
+    bit<32> last_node;
+    bit<32> last_latency;
+    bit<16> type;              // the packet's own, in front of what it has behind Ethernet
+}
+#endif
+
 // A counter. A switch between others has none.
 header record_h {
     bit<32> count;
@@ -94,7 +112,9 @@ struct request_t {
 #else
 #include "include/int/tower_cm.p4"
 #endif
+#include "include/int/logarithm.p4"
 #include "include/int/pairs.p4"
+#include "include/int/inflated.p4"
 #include "include/int/large.p4"
 #endif
 #include "include/int/push.p4"
@@ -329,9 +349,17 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
     LargeRequest() large_of;
     large_t keeps;
     Totals() totals;
+    InflationNotices() notices;
+    Inflations() inflations;
     TotalsRequest() totals_of;
     totals_t adds;
     sizes_t counted;
+    bit<6> inflated;
+    bit<32> number;
+    bit<32> end;
+    bit<32> over;
+    bit<8> stream;
+    bit<8> turn;
     bool is_known;
     bool records;
     bool is_open;
@@ -370,8 +398,9 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
     }
 
 #ifndef ROLE_TRANSIT
-    action record_in(bit<1> group) {
+    action record_in(bit<1> group, bit<8> of_turn) {
         is_open = true;
+        turn = of_turn;
         request.group = group;
         at.group = group;
         keeps.group = group;
@@ -420,6 +449,26 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
         pairs = { hdr.collect.next, hdr.collect.next, hdr.collect.next };
     }
 
+    action over_budget() {
+        over = hdr.notice.number |-| end;
+    }
+
+    // Behind the notice is what the packet has behind its Ethernet header.
+    action readdress() {
+        hdr.notice.type = hdr.ethernet.type;
+        hdr.ethernet.type = TYPE_COLLECT;
+    }
+
+    action notice() {
+        eg_dprsr_md.mirror_type = NOTICE_MIRROR;
+        meta.notice.setValid();
+        meta.notice.kind = NOTICE;
+        meta.notice.stream = adds.group ++ adds.event[6:0];
+        meta.notice.number = number;
+        meta.notice.turn = turn;
+        meta.notice.places = 2w0 ++ inflated;
+    }
+
     action says_of_stack() {
         adds.event = WITH_STACK | 6w0 ++ hdr.telemetry.exceeded ++ hdr.telemetry.too_long;
     }
@@ -450,16 +499,23 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
         sinks.apply();
         is_open = false;
         records = false;
+        stream = 0;
+        turn = 0;
+        over = 0;
         if (meta.kind == COLLECTING) {
             request_of.apply(hdr.collect, request);
             places_of.apply(hdr.collect, at);
             large_of.apply(hdr.collect, keeps);
             totals_of.apply(hdr.collect, adds);
             of_collection();
+        } else if (meta.kind == NOTICE) {
+            stream = 7w0 ++ hdr.notice.stream[7:7];
         } else if (meta.kind != CONTINUED) {
             windows.apply();
             of_packet();
+            stream = 7w0 ++ adds.group;
         }
+        notices.apply(stream, end, meta.session);
 #endif
         to_host = false;
         enters = false;
@@ -471,6 +527,12 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
         if (meta.kind == COLLECTING || meta.kind == CONTINUED) {
             progress.apply(hdr.collect, meta.kind);
 #ifndef ROLE_TRANSIT
+        } else if (meta.kind == NOTICE) {
+            readdress();
+            over_budget();
+            if (over != 0) {
+                discard();
+            }
         } else if (meta.strips == 1 && (missing != 0
                                         || eg_prsr_md.parser_err != PARSER_ERROR_OK)) {
             discard();
@@ -557,10 +619,17 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
         }
 #ifndef ROLE_TRANSIT
         sizes.apply(request, word8, word16, word32, counted, hdr.record);
-        places.apply(at, pairs, met, hdr.record);
+        places.apply(at, pairs, met, inflated, hdr.record);
         large.apply(hdr, meta.ports, counted, pairs, word16, records, keeps, adds.event,
                     hdr.record);
-        totals.apply(adds, hdr.record);
+        if (inflated != 0) {
+            adds.event = adds.event | INFLATED;
+        }
+        totals.apply(adds, number, hdr.record);
+        if (inflated != 0 && end != 0) {
+            notice();
+            inflations.apply(inflated, met, meta.notice);
+        }
 #endif
         hdr.bridge.setInvalid();
     }

@@ -195,7 +195,7 @@ fn receive(way: &mut Way, inbox: &mut Inbox) {
 }
 
 fn received(inbox: &Inbox, numbers: &[Range<u32>]) -> Vec<Received> {
-    (0..).zip(numbers).map(|(stream, numbers)| inbox.received(stream, numbers)).collect()
+    (0..=u8::MAX).zip(numbers).map(|(stream, numbers)| inbox.received(stream, numbers)).collect()
 }
 
 /// Clears both groups of the sources, whatever they hold.

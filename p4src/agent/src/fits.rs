@@ -84,8 +84,9 @@ fn tables(info: &Info, needs: &Needs) -> Result<(), InfoError> {
         info.table(table)?;
     }
     if let Some(streams) = needs.notices {
-        let register = streams.numbers();
-        info.table(&register)?.index_key(0)?;
+        if streams.has_register {
+            info.table(&streams.numbers())?.index_key(0)?;
+        }
         for entry in streams.allow(&[0], 0) {
             driver::numbered(info, &entry)?;
         }

@@ -206,7 +206,9 @@ impl Gatherer {
             warn!(epoch, "discarded: not out of the switch before its group's next epoch");
             return Ok(());
         };
-        closed.notices = self.collector.notices(numbers);
+        let in_words = self.setup.numbered(&closed, &words);
+        closed.notices =
+            self.collector.notices(if in_words.is_empty() { numbers } else { &in_words });
         self.counters.gathered.add(1);
         debug!(epoch, side = side.name(), us = start.elapsed().as_micros() as u64, "collected");
         self.counters.stalled.add((stall_ns > 0).into());

@@ -29,9 +29,8 @@ const ETHERNET: usize = 14;
 /// Kind, stream and number.
 const HEADER: usize = 6;
 
-/// Bytes of a packet that its copy keeps beside the notice: the shortest frame. Only Ethernet's
-/// header is of use.
-pub const FRONT: usize = 60;
+/// Bytes of a packet that its copy keeps beside the notice: up to the ports, whatever the headers.
+pub const FRONT: usize = 96;
 
 /// Most notices of a stream that are sent in an epoch.
 pub const BUDGET: u32 = 1024;
@@ -46,6 +45,11 @@ pub struct Streams {
     pub control: &'static str,
     /// How many streams it has, at most 8.
     pub count: u8,
+    /// Whether a register of the control numbers events; else [`Setup::numbered`] tells the numbers,
+    /// which begin anew with each window.
+    ///
+    /// [`Setup::numbered`]: crate::system::Setup::numbered
+    pub has_register: bool,
 }
 
 impl Streams {

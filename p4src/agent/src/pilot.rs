@@ -375,6 +375,9 @@ impl Pilot {
     /// The numbers of the next notices, by stream.
     fn numbers(&self) -> Result<Vec<u32>, ClientError> {
         let Some(Noticing { streams, .. }) = &self.noticing else { return Ok(Vec::new()) };
+        if !streams.has_register {
+            return Ok(vec![0; streams.count.into()]);
+        }
         let cells = self.driver.elements(&streams.numbers(), 0..streams.count.into())?;
         Ok(cells.iter().map(|cell| cell.first().map_or(0, |&number| number as u32)).collect())
     }

@@ -6,6 +6,7 @@
 //! collection packets, and counters of packets (docs/p4.md, "What every program has").
 
 use std::fmt::Debug;
+use std::ops::Range;
 use std::sync::Arc;
 
 use calumma_bfrt::Info;
@@ -131,6 +132,12 @@ pub trait Setup: Send + Sync {
     /// What the controller is sent that the switch measures by, where the system says so: the plan
     /// accepted last, and the epoch from which it holds.
     fn holding(&self, plan: &[u8], from_epoch: u64) -> Option<Vec<u8>>;
+
+    /// The numbers of a side's events, by stream, where the words of its [sources](Self::sources)
+    /// have them: up to 256 streams, whatever [`Streams::count`] says of budgets.
+    fn numbered(&self, _closed: &Closed, _words: &[Vec<u32>]) -> Vec<Range<u32>> {
+        Vec::new()
+    }
 
     /// The frame of a side, from the words of each of its [sources](Self::sources). Its counters
     /// are the system's own sums since the session began, beside which the switch's are sent.

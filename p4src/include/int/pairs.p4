@@ -3,6 +3,9 @@
 // paper), both keyed by flow and switch (docs/contract.md, "Pairs"). Each register holds both
 // groups, the second behind the first. All counters have 32 bits, of which the control plane takes
 // the narrower ones of a software sink.
+//
+// What the first array has of a flow's packets at a switch, and the second one of their latencies,
+// gives the mean before a packet, with which its own latency is compared.
 
 // A latency that its switch could not tell.
 const bit<32> UNKNOWN_LATENCY = 0xFFFFFFFF;
@@ -29,71 +32,46 @@ struct places_t {
     bit<1> group;
 }
 
-control PairArray(in access_t access, in bit<2> level, in index_t at, in bit<32> units,
-                  inout bit<32> word)(bit<32> cells, bit<2> own_level) {
-    Register<pair_t, index_t>(cells, { 0, 0 }) pairs;
-    RegisterAction<pair_t, index_t, bit<32>>(pairs) record = {
-        void apply(inout pair_t value) {
-            value.latency = value.latency |+| units;
-            value.packets = value.packets |+| 1;
-        }
-    };
-    RegisterAction<pair_t, index_t, bit<32>>(pairs) read_latency = {
-        void apply(inout pair_t value, out bit<32> rv) {
-            rv = value.latency;
-        }
-    };
-    RegisterAction<pair_t, index_t, bit<32>>(pairs) read_packets = {
-        void apply(inout pair_t value, out bit<32> rv) {
-            rv = value.packets;
-        }
-    };
-    RegisterAction<pair_t, index_t, bit<32>>(pairs) clear = {
-        void apply(inout pair_t value) {
-            value.latency = 0;
-            value.packets = 0;
-        }
-    };
+#define PAIR_ARRAY PacketsArray
+#define BEFORE packets
+#include "pair_array.p4"
+#undef PAIR_ARRAY
+#undef BEFORE
 
-    action record_one() { record.execute(at); }
-    action read_first() { word = read_latency.execute(at); }
-    action read_second() { word = read_packets.execute(at); }
-    action clear_one() { clear.execute(at); }
-
-    table access_to {
-        key = { access : exact; }
-        actions = { record_one; read_first; read_second; clear_one; NoAction; }
-        const default_action = NoAction;
-        const entries = {
-            RECORD : record_one();
-            READ : read_first();
-            READ_PACKETS : read_second();
-            CLEAR : clear_one();
-        }
-        size = 4;
-    }
-
-    apply {
-        if (access == RECORD || level == own_level) {
-            access_to.apply();
-        }
-    }
-}
+#define PAIR_ARRAY LatencyArray
+#define BEFORE latency
+#include "pair_array.p4"
 
 // One place. A switch's number is folded into the words of the flow: what a collection packet
 // brings in their place, with the number 0, is an element.
+//
+// A latency is inflated if its logarithm and that of the packets before it are more, together, than
+// that of their latencies and the threshold. All are taken so that it is more than the threshold
+// says in truth; it is found to be from nine eighths of that on.
 control Place(in access_t access, in bit<2> level, in bit<1> group, in pair_words_t words,
-              in bit<32> node, in bit<32> latency, inout bit<32> word) {
-    PairArray(2 * PAIRS_0, 0) level0;
-    PairArray(2 * PAIRS_1, 1) level1;
-    PairArray(2 * PAIRS_2, 2) level2;
+              in bit<32> node, in bit<32> latency, in bit<16> threshold, out bit<1> inflated,
+              inout bit<32> word) {
+    PacketsArray(2 * PAIRS_0, 0) level0;
+    LatencyArray(2 * PAIRS_1, 1) level1;
+    PacketsArray(2 * PAIRS_2, 2) level2;
     Hash<index_t>(HashAlgorithm_t.XOR16) xor0;
     Hash<index_t>(HashAlgorithm_t.XOR16) xor1;
     Hash<index_t>(HashAlgorithm_t.XOR16) xor2;
+    Logarithm() of_latency;
+    Logarithm() of_packets;
+    Logarithm() of_sum;
     index_t at0;
     index_t at1;
     index_t at2;
     bit<32> units;
+    bit<32> packets;
+    bit<32> sum;
+    bit<32> others;
+    bit<16> least;
+    bit<16> most;
+    bit<16> ignored;
+    bit<16> difference;
+    bit<1> is_known;
 
     // A table takes 32 bits from the hash units.
     action first_places() {
@@ -110,18 +88,46 @@ control Place(in access_t access, in bit<2> level, in bit<1> group, in pair_word
         units = latency >> 6;
     }
 
+    action compare() {
+        difference = most - least;
+    }
+
     apply {
         first_places();
         last_place();
         whole_units();
+        is_known = 1;
         if (latency == UNKNOWN_LATENCY) {
             units = 0;
+            is_known = 0;
         } else if (latency[5:0] != 0) {
             units = units + 1;
         }
-        level0.apply(access, level, at0, units, word);
-        level1.apply(access, level, at1, units, word);
-        level2.apply(access, level, at2, units, word);
+        if (latency == 0) {
+            is_known = 0;
+        }
+        packets = 0;
+        sum = 0;
+        others = 0;
+        least = 0;
+        most = threshold;
+        ignored = 0;
+        if (access == RECORD) {
+            of_latency.apply(latency, least, ignored);
+        }
+        level0.apply(access, level, at0, units, word, packets);
+        level1.apply(access, level, at1, units, word, sum);
+        level2.apply(access, level, at2, units, word, others);
+        if (access == RECORD) {
+            of_packets.apply(packets, least, ignored);
+        }
+        if (packets[31:3] != 0 && is_known == 1) {
+            of_sum.apply(sum, ignored, most);
+        } else {
+            most = NEVER;
+        }
+        compare();
+        inflated = difference[15:15];
     }
 }
 
@@ -282,7 +288,9 @@ control Meet(in headers_t hdr, inout met_t met, inout places_t request) {
 }
 
 // Counts a packet at all places that it met, or gives a collection packet half of a pair.
-control Places(in places_t request, in pair_words_t words, in met_t met, inout record_h record) {
+// Says at which of them its latency is inflated, the first one's bit the highest.
+control Places(in places_t request, in pair_words_t words, in met_t met, out bit<6> inflated,
+               inout record_h record) {
     Place() place0;
     Place() place1;
     Place() place2;
@@ -290,20 +298,46 @@ control Places(in places_t request, in pair_words_t words, in met_t met, inout r
     Place() place4;
     Place() own;
     bit<32> word;
+    bit<16> threshold;
+    bit<1> inflated0;
+    bit<1> inflated1;
+    bit<1> inflated2;
+    bit<1> inflated3;
+    bit<1> inflated4;
+    bit<1> inflated5;
+
+    action above(bit<16> log) {
+        threshold = log;
+    }
+
+    // The logarithm of how many times a mean a latency must be to be inflated, in units.
+    table inflation {
+        actions = { above; NoAction; }
+        default_action = NoAction;
+        size = 1;
+    }
+
+    action join() {
+        inflated = inflated0 ++ inflated1 ++ inflated2 ++ inflated3 ++ inflated4 ++ inflated5;
+    }
 
     apply {
         word = 0;
+        threshold = NO_THRESHOLD;
+        inflation.apply();
         place0.apply(request.place0, request.level, request.group, words, met.node0, met.latency0,
-                     word);
+                     threshold, inflated0, word);
         place1.apply(request.place1, request.level, request.group, words, met.node1, met.latency1,
-                     word);
+                     threshold, inflated1, word);
         place2.apply(request.place2, request.level, request.group, words, met.node2, met.latency2,
-                     word);
+                     threshold, inflated2, word);
         place3.apply(request.place3, request.level, request.group, words, met.node3, met.latency3,
-                     word);
+                     threshold, inflated3, word);
         place4.apply(request.place4, request.level, request.group, words, met.node4, met.latency4,
-                     word);
-        own.apply(request.own, request.level, request.group, words, met.own, met.latency, word);
+                     threshold, inflated4, word);
+        own.apply(request.own, request.level, request.group, words, met.own, met.latency, threshold,
+                  inflated5, word);
+        join();
         if (request.place0 == READ || request.place1 == READ || request.place2 == READ
             || request.place3 == READ || request.place4 == READ || request.own == READ) {
             record = { word };

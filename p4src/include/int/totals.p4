@@ -4,7 +4,7 @@
 typedef bit<8> event_t;
 
 // Things that may be said.
-const bit<32> EVENTS = 64;
+const bit<32> EVENTS = 128;
 
 // From a host, while none gets a stack.
 const event_t IDLE = 7;
@@ -24,6 +24,9 @@ const event_t BEYOND = 4;
 
 // More where its flow is large, and its key has found no room.
 const event_t KEYLESS = 32;
+
+// More where a latency of it is inflated.
+const event_t INFLATED = 64;
 
 // What is said of a packet, and in which group.
 struct totals_t {
@@ -56,8 +59,8 @@ control TotalsRequest(in collect_h collect, inout totals_t request) {
     }
 }
 
-// Adds a packet to a sum, or gives a collection packet one.
-control Totals(in totals_t request, inout record_h record) {
+// Adds a packet to a sum, and gives what that is now, or gives a collection packet one.
+control Totals(in totals_t request, out bit<32> sum, inout record_h record) {
     Register<bit<32>, index_t>(2 * EVENTS, 0) sums;
     RegisterAction<bit<32>, index_t, bit<32>>(sums) touch = {
         void apply(inout bit<32> value, out bit<32> rv) {
@@ -70,10 +73,9 @@ control Totals(in totals_t request, inout record_h record) {
         }
     };
     index_t at;
-    bit<32> sum;
 
     action place() {
-        at = 9w0 ++ request.group ++ request.event[5:0];
+        at = 8w0 ++ request.group ++ request.event[6:0];
     }
 
     apply {

@@ -98,6 +98,10 @@ fn what_contradicts_itself_is_refused_with_byte_and_reason() {
     says(own, "its rows contradict each other");
 
     let many = Layout { shape: Shape { row_sets: 0, ..layout().shape }, ..layout() };
+    // A sink without rows counts them by its towers.
+    let alone = Window { rows: Vec::new(), ..ipv4() };
+    assert!(Window::decode(&alone.encode(), &layout()).is_err());
+    assert_eq!(Window::decode(&alone.encode(), &many), Ok(alone));
     let refused = Window::decode(&ipv4().encode(), &many).unwrap_err().to_string();
     assert!(refused.contains("and there may be 0"), "{refused}");
     let mut bytes = ipv4().encode();

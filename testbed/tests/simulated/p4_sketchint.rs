@@ -5,6 +5,7 @@
 //! Real captures are read from the directory that `CALUMMA_DATA` names, or from `../shared/data`
 //! beside the repository.
 
+mod inflated;
 mod large;
 mod marks;
 mod packets;
@@ -19,6 +20,7 @@ use calumma_switchd::hashes;
 use calumma_switchd::sketchint::HASH_UNITS;
 use calumma_tna::{Entry, Program, Switch};
 
+use self::inflated::Inflated;
 use self::large::Large;
 use self::packets::{
     class_of_ipv6, damaged, flow, is_read, latency, packet6, stamped, taken, tos, transport,
@@ -48,11 +50,14 @@ const OWN: u32 = 0x1234;
 
 /// Sums of what became of packets, and how many a group has.
 const TOTALS: &str = "Egress.totals.sums";
-const EVENTS: usize = 64;
+const EVENTS: usize = 128;
 /// Packets of IPv6 for hosts that no flow is known of.
 const UNCLASSIFIED: usize = 10;
 /// More for packets of large flows whose key is not there.
 const KEYLESS: usize = 32;
+
+/// More for packets with an inflated latency.
+const INFLATED: usize = 64;
 
 /// What is said of a packet that is recorded, the flow aside.
 fn said(port: u16, bytes: &[u8], ip: usize, stack: Option<&Stack>) -> usize {
@@ -88,6 +93,8 @@ struct Rig {
     large: [Large; 2],
     /// Packets of large flows: those whose key is there, and the others.
     kept: [u64; 2],
+    /// What notices have said of inflated latencies.
+    inflated: Inflated,
     /// Stacks taken out: of hops that all have a place, and of more.
     stacks: [u64; 2],
     /// Of each group, what was said of packets.
@@ -140,6 +147,7 @@ impl Rig {
             let hide = Entry::new("hide").exact("hdr.ipv6.next_header", number);
             switch.add_entry("Ingress.sink.unread", &hide).unwrap();
         }
+        inflated::watch(&mut switch);
         let number = [("number", OWN.into())];
         switch.set_default_action("Egress.own", "number_as", &number).unwrap();
         let known = Entry::new("known")
@@ -162,6 +170,7 @@ impl Rig {
             acu,
             large,
             kept,
+            inflated: Inflated::new(),
             stacks,
             said: [[0; EVENTS]; 2],
             now,
@@ -179,6 +188,7 @@ impl Rig {
         }
         if let Some(group) = group {
             let entry = entry("record_in").arg("group", group as u8);
+            let entry = entry.arg("of_turn", self.inflated.turns[group]);
             self.switch.add_entry("Egress.windows", &entry).unwrap();
         }
         self.windows[bit] = group;
@@ -200,6 +210,7 @@ impl Rig {
         self.now += u64::from(own_ns);
         self.switch.set_time(self.now);
         self.switch.run(4, |port, bytes| sent.push((port, bytes.to_vec())));
+        let notice = sent.iter().position(|&(port, _)| port == CPU).map(|at| sent.remove(at).1);
         let sent = match &sent[..] {
             [] => return,
             [(HOST, sent)] => sent,
@@ -217,10 +228,19 @@ impl Rig {
             Some((key, ip)) if is_read(bytes, ip) => match group(tos(bytes, ip)) {
                 None => Became::Late,
                 Some(group) => {
+                    let met = self.met(group, &key, stack.as_ref(), own_ns);
                     let is_kept = self.record(group, &key, stack.as_ref(), own_ns);
-                    let event = said(port, bytes, ip, stack.as_ref());
                     let keyless = if is_kept { 0 } else { KEYLESS };
-                    self.said[group][event + keyless] += 1;
+                    let mut event = said(port, bytes, ip, stack.as_ref()) + keyless;
+                    if self.inflated.check(&met, notice.is_some()) {
+                        event += INFLATED;
+                    }
+                    self.said[group][event] += 1;
+                    let number = self.said[group][event];
+                    if let Some(notice) = notice {
+                        let stream = group * EVENTS + event;
+                        self.inflated.take(&notice, (stream, number), (&key, &met));
+                    }
                     Became::Recorded
                 }
             },
@@ -257,6 +277,27 @@ impl Rig {
         }
         own.insert(word, OWN, units(own_ns), 1);
         kept != Some(false)
+    }
+
+    /// What a packet meets at each place, and what is known there of the packets before it.
+    fn met(
+        &self,
+        group: usize,
+        key: &WideKey,
+        stack: Option<&Stack>,
+        own_ns: u32,
+    ) -> [Option<inflated::Met>; PLACES.len()] {
+        let word = flow_word(&self.family.hash(key));
+        let hops = stack.map_or(&[][..], Stack::hops);
+        std::array::from_fn(|at| {
+            let (node, latency_ns) = match hops.get(at) {
+                _ if at == PLACES.len() - 1 => (OWN, own_ns),
+                Some(hop) => (hop.node, hop.latency_ns),
+                None => return None,
+            };
+            let pairs = &self.places[group][at];
+            Some(inflated::Met::new(pairs, word, node, latency_ns))
+        })
     }
 
     /// Every pair of every register is what was met at its place, and all places together are the
@@ -353,6 +394,7 @@ impl Rig {
             self.switch.write_register(TOTALS, at, &[0]).unwrap();
         }
         self.said[group] = [0; EVENTS];
+        self.inflated.turns[group] += 1;
         self.places[group].iter_mut().for_each(Pairs::clear);
         Large::clear_on(&mut self.switch, group);
         self.large[group].clear();
@@ -416,6 +458,7 @@ fn play(
     let [no_flow, recorded, late] = rig.became;
     assert!(number > 4 && recorded > 0 && late > 0, "{number} epochs: {:?}", rig.became);
     assert!(rig.kept[0] > 0, "no flow is large");
+    assert!(rig.inflated.has_seen_any(), "no latency is inflated");
     assert!(!damages || no_flow > 0);
     rig
 }
@@ -477,6 +520,7 @@ fn a_counter_at_its_maximum_stays() {
 /// Sizes by each array at first, and after two packets for each of those before.
 fn counters_stay_at_their_maximum(acu: bool, packets: [u32; 3]) {
     let mut rig = Rig::new(acu);
+    inflated::look_away(&mut rig.switch);
     rig.open(0, Some(1));
     (0..300).for_each(|_| rig.pass(FABRIC, &of_one_flow(), 64));
     rig.compare();

@@ -9,7 +9,8 @@ use calumma_sketch::FlowKey;
 use crate::notices::{Received, Streams};
 
 /// Where `edge.p4` numbers them: streams 0 and 1 by timestamp bit, then [`UNMARKED`].
-pub(super) const STREAMS: Streams = Streams { control: "Egress.strays.notices", count: 3 };
+pub(super) const STREAMS: Streams =
+    Streams { control: "Egress.strays.notices", count: 3, has_register: true };
 
 /// The stream of packets without a mark.
 pub(super) const UNMARKED: usize = 2;

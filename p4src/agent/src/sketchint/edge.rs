@@ -1,5 +1,7 @@
 //! A session of a source and sink.
 
+use std::ops::Range;
+
 use calumma_plane::int::Insertion;
 use calumma_sketch::{HashFamily, HashKey};
 use calumma_sketchint::frames::{Layout, OFFER, Plan, Setup as Words, Step};
@@ -7,7 +9,7 @@ use calumma_wire::{Side, SideKind};
 
 use super::sizes::Sizes;
 use super::window::{Events, Sink};
-use super::{HASH_UNITS, Transit};
+use super::{HASH_UNITS, Transit, inflated, logarithms};
 use crate::collection::Source;
 use crate::system::{Closed, EpochEntries, Needs, Setup, Total};
 use crate::tables::{Match, TableEntry};
@@ -80,16 +82,22 @@ impl Edge {
         Self { transit, sink, family, orphan_seconds, sources }
     }
 
+    /// The group that an epoch is recorded in, and by which of its turns notices of it are known.
+    fn turn(&self, epoch: u64) -> (u32, u8) {
+        let window = epoch / self.transit.window;
+        ((window & 1) as u32, window as u8)
+    }
+
     /// The entries by which packets of an epoch are recorded, and in which those of hosts get
     /// stacks where they do.
     fn gate(&self, epoch: u64, step: Step) -> Vec<TableEntry> {
         let bit = ("hdr.bridge.timestamp", Match::Exact((epoch & 1) as u32));
-        let group = (epoch / self.transit.window) & 1;
+        let (group, turn) = self.turn(epoch);
         let mut gate = vec![TableEntry {
             table: WINDOWS.to_owned(),
             keys: vec![bit],
             action: "record_in",
-            args: vec![("group", group as u32)],
+            args: vec![("group", group), ("of_turn", turn.into())],
         }];
         if step == Step::Sources {
             let Insertion { domain, node, hops, .. } = self.transit.insertion;
@@ -156,7 +164,7 @@ impl Setup for Edge {
             epoch_tables: vec![WINDOWS.to_owned(), INSERTION.to_owned()],
             entries: self.fixed().into_iter().chain(self.gate(0, Step::Sources)).collect(),
             totals,
-            notices: None,
+            notices: Some(inflated::STREAMS),
             stopped: vec![INSERTION.to_owned()],
         }
     }
@@ -171,6 +179,8 @@ impl Setup for Edge {
 
     fn fixed(&self) -> Vec<TableEntry> {
         let above = self.sink.layout.key_packets(1);
+        let Layout { shape, inflation_percent, .. } = self.sink.layout;
+        let inflated = logarithms::of_threshold(inflation_percent, shape.unit_ns);
         let mut out = hashes::secrets_of_lanes(&self.family, &HASH_UNITS);
         out.extend(self.transit.fixed());
         out.extend([
@@ -184,6 +194,7 @@ impl Setup for Edge {
                 "above",
                 MOST.map(|(name, most)| (name, above.min(most))).to_vec(),
             ),
+            on_miss("Egress.places.inflation", "above", vec![("log", inflated)]),
             on_miss(SOURCING, "allow", Vec::new()),
         ]);
         out.extend(EXTENSIONS.map(|number| TableEntry {
@@ -226,12 +237,20 @@ impl Setup for Edge {
         self.transit.holding(plan, epoch)
     }
 
+    fn numbered(&self, closed: &Closed, words: &[Vec<u32>]) -> Vec<Range<u32>> {
+        let sums = words.last().filter(|_| closed.side == SideKind::Egress);
+        let events = sums.and_then(|sums| Events::new(sums).ok());
+        let (group, _) = self.turn(closed.epoch);
+        events.map_or_else(Vec::new, |events| events.numbered(group as usize))
+    }
+
     fn side(&self, closed: &Closed, words: &[Vec<u32>]) -> Result<Side, String> {
-        let Closed { epoch, side, stall_ns, .. } = *closed;
+        let Closed { epoch, side, stall_ns, ref notices, .. } = *closed;
         let (packets, body) = match (side, words) {
             (SideKind::Ingress, [sums]) => (0, Events::new(sums)?.entered().encode()),
             _ => {
-                let window = self.sink.window(words)?;
+                let (_, turn) = self.turn(epoch);
+                let window = self.sink.window(words, (notices, turn))?;
                 (window.totals.packets, window.encode())
             }
         };

@@ -6,6 +6,8 @@
 //! it is.
 
 mod edge;
+mod inflated;
+pub mod logarithms;
 pub mod sizes;
 mod window;
 

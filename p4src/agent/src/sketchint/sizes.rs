@@ -29,7 +29,7 @@ pub(super) const PLACES: [&str; 6] = ["place0", "place1", "place2", "place3", "p
 pub(super) const KEYS: u32 = 1024;
 
 /// Sums of what became of packets.
-pub(super) const EVENTS: u32 = 64;
+pub(super) const EVENTS: u32 = 128;
 
 /// Sizes that the program is built for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

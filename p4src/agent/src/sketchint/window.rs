@@ -5,12 +5,16 @@
 //! itself are not distinguished. So a controller knows as little of them as it does of a software
 //! sink without room.
 
+use std::ops::Range;
+
 use calumma_plane::int::push::NotCarried;
 use calumma_sketch::sketchint::{MOST_HOPS, NodeSums, Pairs, Path, PathCount, Totals};
 use calumma_sketch::{FlowKey, KeyKind, TowerSketch, WideKey};
 use calumma_sketchint::frames::{Entered, Layout, Window};
 
+use super::inflated::Inflations;
 use super::sizes::{EVENTS, PLACES, Sizes, WIDTHS};
+use crate::notices::Received;
 
 /// What is said of packets that enter, by its numbers in `p4src/include/int/totals.p4` and
 /// `source.p4`.
@@ -34,6 +38,7 @@ mod left {
     pub(super) const HOPS_EXCEEDED: usize = 2;
     pub(super) const MTU_EXCEEDED: usize = 1;
     pub(super) const KEYLESS: usize = 32;
+    pub(super) const INFLATED: usize = 64;
 }
 
 /// Bit 8 of whose an entry of the tables of keys is; an entry without it is empty.
@@ -61,14 +66,31 @@ impl<'a> Events<'a> {
         these.map(|(_, packets)| u64::from(*packets)).sum()
     }
 
-    /// Packets of which that was said, be the keys of their flows there or not.
+    /// Packets of which that was said, be the keys of their flows there or not, and their latencies
+    /// inflated or not.
     fn of(&self, said: usize) -> u64 {
-        self.sum(|event| event & !left::KEYLESS == said)
+        self.sum(|event| event & !(left::KEYLESS | left::INFLATED) == said)
     }
 
     /// Packets with a stack of which all of that is so, or any.
     fn stacks(&self, wanted: impl Fn(usize) -> bool) -> u64 {
         self.sum(|event| event & left::WITH_STACK != 0 && wanted(event))
+    }
+
+    /// Packets with inflated latencies.
+    fn inflated(&self) -> u64 {
+        self.sum(|event| event & left::INFLATED != 0)
+    }
+
+    /// The numbers of the notices of a group, by stream: packets with inflated latencies are
+    /// numbered by their sums, from 1 on.
+    pub(super) fn numbered(&self, group: usize) -> Vec<Range<u32>> {
+        let mut numbers = vec![0..0; 2 * EVENTS as usize];
+        let of_group = numbers.iter_mut().skip(group * EVENTS as usize).zip(self.0);
+        for (of_event, &packets) in of_group.skip(left::INFLATED) {
+            *of_event = 1..packets.saturating_add(1);
+        }
+        numbers
     }
 
     /// What the source did.
@@ -103,11 +125,16 @@ pub(super) struct Sink {
 }
 
 impl Sink {
-    /// What was kept in a window, from the words of each of [`Sizes::sources`].
+    /// What was kept in a window of that turn, from the words of each of [`Sizes::sources`] and the
+    /// notices that came.
     ///
     /// # Errors
     /// Words that are none of such a window.
-    pub(super) fn window(&self, words: &[Vec<u32>]) -> Result<Window, String> {
+    pub(super) fn window(
+        &self,
+        words: &[Vec<u32>],
+        (notices, turn): (&[Received], u8),
+    ) -> Result<Window, String> {
         const COUNTERS: usize = WIDTHS.len();
         const IN_PLACES: usize = PLACES.len() * Pairs::LEVELS;
         let parts = words.split_at_checked(COUNTERS).and_then(|(counters, rest)| {
@@ -120,7 +147,10 @@ impl Sink {
             return Err(format!("words of {} sources", words.len()));
         };
         let events = Events::new(sums)?;
-        let (totals, paths) = totals(&events, pairs);
+        let (mut totals, paths) = totals(&events, pairs);
+        let most = usize::from(self.layout.shape.inflated);
+        let inflated = Inflations::of(events.inflated(), notices, turn, most);
+        totals.inflated_full = inflated.uncounted;
         let last = counters.last().map_or(&[][..], Vec::as_slice);
         // Each packet raises one of them.
         let counted: u64 = last.iter().map(|count| u64::from(*count)).sum();
@@ -153,7 +183,7 @@ impl Sink {
             links: Vec::new(),
             rows: Vec::new(),
             large,
-            inflated: Vec::new(),
+            inflated: inflated.entries,
             sizes: self.tower(counters)?,
             pairs: self.pairs(pairs)?,
         })

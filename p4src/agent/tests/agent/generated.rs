@@ -9,8 +9,8 @@ use calumma_sketch::Arithmetic;
 use calumma_switchd::cfs::Cfs;
 use calumma_switchd::chamelemon::{self, ChameleMon, program};
 use calumma_switchd::config::CarrierKind;
-use calumma_switchd::sketchint::SketchInt;
 use calumma_switchd::sketchint::sizes::Sizes;
+use calumma_switchd::sketchint::{SketchInt, logarithms};
 use calumma_switchd::system::{self, Build, System};
 use calumma_switchd::{fits, hashes, marks};
 use calumma_tna::Program;
@@ -26,6 +26,7 @@ fn the_generated_files_are_up_to_date() {
         ("generated/hashes.p4", hashes::constants()),
         ("chamelemon/generated/contract.p4", contract),
         ("int/generated/sizes.p4", Sizes::of_section(None).unwrap().constants()),
+        ("int/generated/logarithms.p4", logarithms::entries()),
     ] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../include").join(file);
         if std::env::var_os("CALUMMA_BLESS").is_some() {

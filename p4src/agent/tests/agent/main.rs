@@ -16,4 +16,5 @@ mod operation;
 mod rig;
 mod sketchint;
 mod sketchint_edge;
+mod sketchint_inflated;
 mod sketchint_windows;

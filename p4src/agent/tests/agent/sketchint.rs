@@ -75,11 +75,16 @@ pub(crate) fn sent(numbers: &mut Numbers) -> Vec<u8> {
 
 /// A packet as a software source sends it on.
 pub(crate) fn with_stack(bytes: &[u8]) -> Vec<u8> {
+    with_hop(bytes, 700)
+}
+
+/// The same of one that the source had for so long.
+pub(crate) fn with_hop(bytes: &[u8], latency_ns: u32) -> Vec<u8> {
     let (node, instructions) = (NonZeroU16::new(1).unwrap(), Instructions::DEFAULT);
     let insertion = Insertion { domain: DOMAIN, node, instructions, hops: 6 };
-    let hop = Hop { node: 1, latency_ns: 700, ..Hop::UNKNOWN };
+    let hop = Hop { node: 1, latency_ns, ..Hop::UNKNOWN };
     let mut packet = Frame::with_headroom(64, bytes);
-    let dscp = bytes[IP + 1] >> 2;
+    let dscp = if bytes[IP] >> 4 == 6 { 0 } else { bytes[IP + 1] >> 2 };
     push::source(&mut packet, IP, (&insertion, &hop), dscp, 1500).unwrap();
     packet.bytes().to_vec()
 }

@@ -22,25 +22,25 @@ use crate::hops::Controller;
 use crate::rig::{Daemon, Model, built, packets, text};
 use crate::sketchint::{DOMAIN, IP, sent, with_stack};
 
-const WINDOW: u16 = 2;
-const EPOCH_MS: u64 = 800;
+pub(crate) const WINDOW: u16 = 2;
+pub(crate) const EPOCH_MS: u64 = 800;
 /// The model hands out a small group in a fraction of an epoch.
 const SIZES: &str = "[sketchint]\ntower_words = 64\npair_buckets = 64";
 
-fn setup() -> Setup {
+pub(crate) fn setup() -> Setup {
     let shape = Shape { tower_words: 64, pair_buckets: 64, row_sets: 0, ..Shape::default() };
     let layout = Layout { shape, heavy_packets: 5, heavy_change_packets: 5, ..Layout::default() };
     let (domain, window_epochs, orphan_seconds) = (DOMAIN, WINDOW, 2);
     Setup { domain, window_epochs, orphan_seconds, layout, ..Setup::default() }
 }
 
-fn asked(step: Step) -> SystemSetup {
+pub(crate) fn asked(step: Step) -> SystemSetup {
     let (setup, plan) = (setup().encode(), Plan::of(step).encode());
     SystemSetup { system: OFFER.system, version: OFFER.highest, setup, plan }
 }
 
 /// The switch and its daemon.
-fn started(controller: &Controller) -> (Model, Daemon) {
+pub(crate) fn started(controller: &Controller) -> (Model, Daemon) {
     let mut model = Model::named("sketchint", &built(&SketchInt, Role::Edge, SIZES), None);
     let config = text(model.address, controller.address());
     let config = config.replace("[driver]\n", "[driver]\nprogram = \"sketchint\"\n");
@@ -66,7 +66,7 @@ fn stack_of(bytes: &[u8]) -> Option<Stack> {
 }
 
 /// The packet with the timestamp bit of an epoch.
-fn stamped(mut bytes: Vec<u8>, epoch: u64) -> Vec<u8> {
+pub(crate) fn stamped(mut bytes: Vec<u8>, epoch: u64) -> Vec<u8> {
     bytes[IP + 1] = bytes[IP + 1] & 0x1F | (epoch as u8 & 1) << 7;
     bytes[IP + 10..IP + 12].fill(0);
     let sum = checksum(&bytes[IP..IP + 20]);

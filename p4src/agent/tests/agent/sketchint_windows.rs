@@ -36,11 +36,11 @@ const LOCAL: u16 = 3;
 /// Too short for some packets, and for others with a hop.
 const MTU: u16 = 80;
 /// The switch's own number, as the session has it.
-const OWN: u16 = 3;
+pub(crate) const OWN: u16 = 3;
 /// A group that is not empty but for little, and with many flows to a counter.
 const SIZES: &str = "[sketchint]\ntower_words = 256\npair_buckets = 512";
 
-fn words() -> Words {
+pub(crate) fn words() -> Words {
     let shape = Shape { tower_words: 256, pair_buckets: 512, row_sets: 0, ..Shape::default() };
     let layout = Layout { shape, heavy_packets: 30, heavy_change_packets: 20, ..Layout::default() };
     Words { domain: DOMAIN, window_epochs: 4, layout, ..Words::default() }
@@ -159,7 +159,7 @@ fn from_network(bytes: &[u8], (hops, bit): (u64, u8), numbers: &mut Numbers) -> 
 }
 
 /// A packet over UDP and IPv6, directly or behind an extension header.
-fn sent6(numbers: &mut Numbers, has_extension: bool) -> Vec<u8> {
+pub(crate) fn sent6(numbers: &mut Numbers, has_extension: bool) -> Vec<u8> {
     let mut bytes = vec![2; 12];
     let (front, next) = if has_extension { (8, DESTINATION) } else { (0, UDP) };
     bytes.extend_from_slice(&[0x86, 0xDD, 0x60, 0x40, 0, 0, 0, front + 20, next, 64]);
@@ -172,7 +172,7 @@ fn sent6(numbers: &mut Numbers, has_extension: bool) -> Vec<u8> {
 }
 
 /// An edge of two host ports and a fabric port.
-fn edge() -> Transit {
+pub(crate) fn edge() -> Transit {
     let program = built(&SketchInt, Role::Edge, SIZES);
     let mut edge = Transit::new(&program, setup(&words()).unwrap());
     let send = Entry::new("send").exact("ingress_port", LOCAL).arg("port", HOST);

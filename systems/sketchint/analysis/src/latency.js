@@ -66,7 +66,7 @@ export function draw(element, report) {
   if (report.inflated.length > 0) {
     parts.push(...list(report.inflated,
       [['flow', ''], ['inflated at', 'name'], ['times', 'number'], ['longest', 'number']],
-      (it) => [flowButton(it), it.node, count(it.count), us(it.max_us)]));
+      (it) => [flowButton(it), it.node, it.count == null ? `≥ ${count(it.at_least)}` : count(it.count), us(it.max_us)]));
   }
   if (report.path_changes.length > 0) {
     parts.push(...list(report.path_changes, [['flow', ''], ['paths now', 'name']],

@@ -26,7 +26,8 @@ pub struct Found {
     pub path_changes: Vec<PathChange>,
     /// Paths that come by a switch twice.
     pub loops: Vec<Loop>,
-    /// Flows with inflated latencies at a switch, of those flows that have them counted.
+    /// Flows with inflated latencies at a switch, of those flows that have them counted, and those
+    /// that sinks without rows name.
     pub inflated: Vec<Inflated>,
     /// Every sink that delivered.
     pub sinks: Vec<SinkReport>,
@@ -43,6 +44,11 @@ impl Found {
         for node in &mut self.nodes {
             if let Some(packets) = node.packets {
                 (node.at_least, node.at_most) = (packets, Some(packets));
+            }
+        }
+        for of in &mut self.inflated {
+            if let Some(count) = of.count {
+                (of.at_least, of.at_most) = (count, Some(count.into()));
             }
         }
         for flow in &mut self.flows {
@@ -444,6 +450,27 @@ pub struct Loop {
     pub flows: Vec<Flow>,
 }
 
+/// By what mean a latency is inflated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum By {
+    /// That of all the flow's packets before it.
+    #[default]
+    Rows,
+    /// That of counters, which other flows may share.
+    Towers,
+}
+
+impl By {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rows => "rows",
+            Self::Towers => "towers",
+        }
+    }
+}
+
 /// Inflated latencies of a flow at a switch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Inflated {
@@ -454,12 +481,22 @@ pub struct Inflated {
     pub sink: String,
     /// The switch.
     pub node: String,
-    /// How many there were.
-    pub count: u32,
-    /// The longest, in microseconds.
+    /// By what mean: `rows`, that of all the flow's packets before, or `towers`, that of counters
+    /// which other flows may share, and the threshold up to an eighth higher.
+    #[serde(default)]
+    pub by: By,
+    /// How many there were by that mean; null where not all of them are known.
+    pub count: Option<u32>,
+    /// No fewer than this.
+    #[serde(default)]
+    pub at_least: u32,
+    /// And no more.
+    #[serde(default)]
+    pub at_most: Option<u64>,
+    /// The longest of those known, in microseconds.
     pub max_us: f64,
-    /// When the last one came, in nanoseconds since the Unix epoch.
-    pub last_unix_ns: u64,
+    /// When the last one came, in nanoseconds since the Unix epoch; null where that is not known.
+    pub last_unix_ns: Option<u64>,
 }
 
 /// Flows of some sizes.

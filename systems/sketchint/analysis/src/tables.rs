@@ -310,9 +310,18 @@ static INFLATED: TableOf<SystemReport<Found>, Inflated> = TableOf {
         dport(),
         proto(),
         text("node", "name of the switch", |row| Some(row.node.into())),
-        u32("count", "how many there were", |row| Some(row.item.count)),
-        number("max_us", "the longest, in microseconds", |row| Some(row.item.max_us)),
-        u64("last_unix_ns", "when the last one came", |row| Some(row.item.last_unix_ns)),
+        text(
+            "by",
+            "whether by the mean of its `rows`, or of `towers` that other flows share",
+            |row| Some(row.item.by.name().into()),
+        ),
+        u32("count", "how many there were, where all are known", |row| row.item.count),
+        u32("at_least", "no fewer than this", |row| Some(row.item.at_least)),
+        u64("at_most", "and no more", |row| row.item.at_most),
+        number("max_us", "the longest of those known, in microseconds", |row| {
+            Some(row.item.max_us)
+        }),
+        u64("last_unix_ns", "when the last one came", |row| row.item.last_unix_ns),
     ],
     rows: |report, rows| {
         let inflated = report.findings.inflated.iter();

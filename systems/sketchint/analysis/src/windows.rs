@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use calumma_analysis::{Collected, Delivery, Flow, HashKeys, Node, Remembered, SystemReport};
 use calumma_plane::int::push::NotCarried;
-use calumma_sketchint::frames::{Entered, Layout, Passed, Window};
+use calumma_sketchint::frames::{Entered, Layout, NO_TIME, Passed, Window};
 use calumma_wire::{Role, Side, SideKind};
 
 use crate::changes::{self, Last};
@@ -14,7 +14,7 @@ use crate::local;
 use crate::memory::Memory;
 use crate::nodes;
 use crate::report::{
-    Config, Coverage, Covered, FlowReport, Found, Inflated, Loop, PathReport, SinkReport,
+    By, Config, Coverage, Covered, FlowReport, Found, Inflated, Loop, PathReport, SinkReport,
 };
 use crate::sampling::Beside;
 use crate::view::{FlowView, Names, SinkView};
@@ -375,13 +375,19 @@ fn loops(sinks: &[SinkView], names: &Names) -> Vec<Loop> {
 fn inflated(sinks: &[SinkView], start_ns: u64, names: &Names) -> Vec<Inflated> {
     let mut all: Vec<Inflated> = Vec::new();
     for sink in sinks.iter().filter(|sink| sink.is_sound) {
+        let by = if sink.has_rows { By::Rows } else { By::Towers };
+        // Where there are rows, those beyond are of other flows or switches.
+        let beyond = if sink.has_rows { 0 } else { sink.window.totals.inflated_full };
         all.extend(sink.window.inflated.iter().map(|of| Inflated {
             flow: Flow::from(&of.key),
             sink: sink.name.clone(),
             node: names.of(of.node),
-            count: of.count,
+            by,
+            count: (beyond == 0).then_some(of.count),
+            at_least: of.count,
+            at_most: Some(u64::from(of.count).saturating_add(beyond)),
             max_us: f64::from(of.max_ns) / 1000.0,
-            last_unix_ns: start_ns + 1000 * u64::from(of.last_us),
+            last_unix_ns: (of.last_us != NO_TIME).then(|| start_ns + 1000 * u64::from(of.last_us)),
         }));
     }
     all.sort_by(|one, other| other.max_us.total_cmp(&one.max_us));

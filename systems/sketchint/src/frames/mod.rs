@@ -23,7 +23,7 @@ pub use self::passed::Passed;
 pub use self::plan::{Plan, Step};
 pub use self::setup::{Holding, Setup};
 pub use self::watch::{WatchList, WatchRule};
-pub use self::window::Window;
+pub use self::window::{NO_TIME, Window};
 
 /// What a switch that runs it offers.
 pub const OFFER: Offer = Offer { system: SystemId::SKETCHINT, lowest: 5, highest: 5 };

@@ -12,7 +12,7 @@
 //! rows: number (4), keys, path (4), packets (8), exact (1), inflation (1), cells of hops, then of
 //!   the sink itself: sum (8), longest (4), packets (4)
 //! large flows: number (4), keys
-//! inflated: number (4), keys, node (4), count (4), longest (4), last (4)
+//! inflated: number (4), keys, node (4), count (4), longest (4), last (4), all ones where not known
 //! tower: its arrays;  pair towers: latencies (4) and packets (4) of each array
 //! ```
 //! All but the numbers of entries, the totals and what stands before them are columns.
@@ -28,6 +28,9 @@ use calumma_wire::columns::{put_column, read_column};
 use super::columns::{put_keys, put_numbers, read_keys, read_numbers};
 use super::layout::Layout;
 use super::links::{put_links, read_links};
+
+/// When an inflated latency came, where that is not known.
+pub const NO_TIME: u32 = u32::MAX;
 
 /// What a sink kept in a window.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +69,8 @@ pub struct Window {
     pub rows: Vec<FlowRow<WideKey>>,
     /// Large flows, and some that may be, in order.
     pub large: Vec<WideKey>,
-    /// Inflated latencies of flows that have them counted, in order of flows and switches.
+    /// Inflated latencies of flows that have them counted, in order of flows and switches. Of a sink
+    /// without rows: by the means that pair towers give.
     pub inflated: Vec<Inflation<WideKey>>,
     /// How many packets each flow had at most.
     pub sizes: TowerSketch,
@@ -531,7 +535,8 @@ fn read_inflated(
     in_order(body, FIELD, &order)?;
     for of in &inflated {
         let at = rows.partition_point(|row| row.key < of.key);
-        let is_counted = rows.get(at).is_some_and(|row| row.key == of.key && row.has_inflation);
+        let has_inflation = rows.get(at).is_some_and(|row| row.key == of.key && row.has_inflation);
+        let is_counted = has_inflation || layout.shape.row_sets == 0;
         if of.count == 0 || !is_counted {
             let why = format_args!("{}: {} latencies, of no flow that has them", of.key, of.count);
             return Err(body.wrong(offset, FIELD, why));

@@ -155,20 +155,30 @@ pub(super) fn latency(numbers: &mut Numbers) -> u32 {
 
 /// The packet as it comes to the sink over so many switches, where it can carry a stack.
 pub(super) fn with_stack(bytes: &[u8], hops: u16, numbers: &mut Numbers) -> Vec<u8> {
+    let hops: Vec<(u32, u32)> = (0..hops)
+        .map(|at| {
+            let node = [u64::from(3 + at), numbers.below(1 << 16), numbers.below(1 << 32)];
+            let node = node[numbers.below(9).saturating_sub(6) as usize] as u32;
+            (node, latency(numbers))
+        })
+        .collect();
+    with_hops(bytes, &hops)
+}
+
+/// The same over these switches, which had it for so long.
+pub(super) fn with_hops(bytes: &[u8], hops: &[(u32, u32)]) -> Vec<u8> {
     let Some((_, ip)) = flow(bytes) else {
         return bytes.to_vec();
     };
     let mut packet = Frame::with_headroom(256, bytes);
-    for at in 0..hops {
+    for (at, &(node, latency_ns)) in hops.iter().enumerate() {
         let insertion = Insertion {
             domain: DOMAIN,
             node: NonZeroU16::MIN,
             instructions: Instructions::DEFAULT,
             hops: 16,
         };
-        let node = [u64::from(3 + at), numbers.below(1 << 16), numbers.below(1 << 32)];
-        let node = node[numbers.below(9).saturating_sub(6) as usize] as u32;
-        let hop = Hop { node, latency_ns: latency(numbers), ..Hop::UNKNOWN };
+        let hop = Hop { node, latency_ns, ..Hop::UNKNOWN };
         match header::look(&packet, ip, calumma_plane::int::Domains::ANY) {
             header::Seen::Stack(found) if at > 0 => {
                 push::transit(&mut packet, &found, &hop, 9000);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use calumma_epoch::{EpochClock, Guards};
 use calumma_switch_host::Session;
+use calumma_switchd::notices::Inbox;
 use calumma_switchd::system::{Closed, Setup};
 use calumma_tna::{Entry, Program, Switch};
 use calumma_wire::{Domain, Secret, Side, SideKind, SystemId, SystemSetup};
@@ -66,8 +67,18 @@ impl Transit {
         self.side_of(SideKind::Transit, epoch)
     }
 
-    /// The same of one side of it, where it is an edge.
+    /// The same of one side of it, where it is an edge; of no notices.
     pub(crate) fn side_of(&self, side: SideKind, epoch: u64) -> Result<Side, String> {
+        self.side_with(side, epoch, &Inbox::default())
+    }
+
+    /// The same with the notices that came.
+    pub(crate) fn side_with(
+        &self,
+        side: SideKind,
+        epoch: u64,
+        inbox: &Inbox,
+    ) -> Result<Side, String> {
         let parity = ((epoch / self.setup.window()) & 1) as usize;
         let words = self.setup.sources(side).iter().map(|source| {
             let lanes = source.registers.iter();
@@ -78,7 +89,11 @@ impl Transit {
                 .flat_map(|at| lanes.iter().map(move |lane| lane[at]))
                 .collect::<Vec<u32>>()
         });
-        let closed = Closed::in_time(epoch, side, Vec::new().into());
-        self.setup.side(&closed, &words.collect::<Vec<_>>())
+        let words: Vec<_> = words.collect();
+        let mut closed = Closed::in_time(epoch, side, Vec::new().into());
+        let numbered = (0..=u8::MAX).zip(self.setup.numbered(&closed, &words));
+        closed.notices =
+            numbered.map(|(stream, numbers)| inbox.received(stream, &numbers)).collect();
+        self.setup.side(&closed, &words)
     }
 }

@@ -15,11 +15,11 @@ use calumma_analysis::{
 use calumma_epoch::{EpochClock, Guards};
 use calumma_plane::Record;
 use calumma_plane::int::{Hop, Stack};
-use calumma_sketch::sketchint::Shape;
-use calumma_sketch::{FlowKey, HashFamily, HashKey};
+use calumma_sketch::sketchint::{Inflation, Shape};
+use calumma_sketch::{FlowKey, HashFamily, HashKey, WideKey};
 use calumma_sketchint::frames::{Entered, Layout};
 use calumma_sketchint::plane::{Leaving, SinkSetup, SinkWindow};
-use calumma_sketchint_analysis::report::{Change, FlowReport, Found, Packets, PathReport};
+use calumma_sketchint_analysis::report::{By, Change, FlowReport, Found, Packets, PathReport};
 use calumma_sketchint_analysis::{Delivered, FlowInWindow, Limits, TABLES, Windows};
 use calumma_wire::{Role, Side, SideKind, SystemId};
 use proptest::prelude::*;
@@ -175,6 +175,8 @@ struct Network {
     entered: Option<Entered>,
     /// Whether e2 is a Tofino.
     tofino: bool,
+    /// What that says of inflated latencies, and how many more there may be.
+    inflated: (Vec<Inflation<WideKey>>, u64),
     /// Packets of IPv6 that it can't tell the flow of.
     unclassified: u64,
 }
@@ -201,6 +203,7 @@ impl Network {
             late: 0,
             entered,
             tofino,
+            inflated: (Vec::new(), 0),
             unclassified: 0,
         }
     }
@@ -240,6 +243,7 @@ impl Network {
         let mut window = record.frame(self.hash_key, self.lcores);
         if self.tofino && own == 2 {
             tofino::keeps(&mut window, self.unclassified);
+            (window.inflated, window.totals.inflated_full) = self.inflated.clone();
         }
         Side {
             system: SystemId::SKETCHINT,
@@ -437,9 +441,10 @@ fn a_flow_that_waits_is_named_with_its_switch() {
     packets.push(Packet { latencies: [1000, 60_000, 0], ..packets[0].clone() });
     let found = network.report([&packets, &[]]).findings;
     let [inflated] = &found.inflated[..] else { panic!("{:?}", found.inflated) };
-    assert_eq!((&*inflated.node, inflated.count, inflated.max_us), ("s1", 1, 60.0));
+    assert_eq!((&*inflated.node, inflated.count, inflated.max_us), ("s1", Some(1), 60.0));
     assert_eq!(inflated.flow, Flow::from(&key(1)));
-    assert_eq!(inflated.last_unix_ns, clock().start_of(1000 * EPOCHS) + 40_000);
+    assert_eq!(inflated.last_unix_ns, Some(clock().start_of(1000 * EPOCHS) + 40_000));
+    assert_eq!((inflated.by, inflated.at_least, inflated.at_most), (By::Rows, 1, Some(1)));
     let at: Vec<_> = found.nodes.iter().map(|node| (&*node.node, node.inflated)).collect();
     assert_eq!(at, [("e1", Some(0)), ("e2", Some(0)), ("s1", Some(1))]);
 }

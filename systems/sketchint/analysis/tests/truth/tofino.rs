@@ -2,11 +2,11 @@
 //! is known of them is said to be unknown, and what the others say has bounds that hold.
 
 use calumma_analysis::Flow;
-use calumma_sketch::sketchint::{NodeSums, Shape};
+use calumma_sketch::sketchint::{Inflation, NodeSums, Shape};
 use calumma_sketch::{KeyKind, TowerSketch, WideKey};
-use calumma_sketchint::frames::Window;
+use calumma_sketchint::frames::{NO_TIME, Window};
 use calumma_sketchint_analysis::FlowInWindow;
-use calumma_sketchint_analysis::report::FlowReport;
+use calumma_sketchint_analysis::report::{By, FlowReport};
 use proptest::prelude::*;
 
 use super::{Network, key, layout, packets_of, play, traffic};
@@ -125,4 +125,30 @@ fn packets_of_unknown_flows_may_be_of_any_of_their_family() {
     assert_eq!((flow.packets.at_least, flow.packets.at_most), (0, Some(7)));
     assert!(flow.hops.iter().all(|hop| hop.packets.at_most == Some(7)), "{:?}", flow.hops);
     assert!(asked(key(150).into()).is_empty());
+}
+
+#[test]
+fn inflated_latencies_by_towers_have_bounds_where_notices_were_lost() {
+    let of = |flow, node, count| Inflation {
+        key: key(flow).into(),
+        node,
+        count,
+        max_ns: 1_000 * count,
+        last_us: NO_TIME,
+    };
+    let mut network = Network::new(layout(shape(256)), 1);
+    network.tofino = true;
+    for (lost, wanted) in [(0, [Some(3), Some(7)]), (12, [None, None])] {
+        network.inflated = (vec![of(1, 2, 3), of(1, 3, 7)], lost);
+        let found = network.report([&packets_of(1, 1, 50), &packets_of(3, 3, 5)]).findings;
+        let [longest, other] = &found.inflated[..] else { panic!("{:?}", found.inflated) };
+        assert_eq!((&*longest.node, &*other.node, longest.by), ("s1", "e2", By::Towers));
+        assert_eq!([other.count, longest.count], wanted);
+        assert_eq!((other.at_least, other.at_most), (3, Some(3 + lost)));
+        assert_eq!((longest.at_least, longest.at_most), (7, Some(7 + lost)));
+        assert_eq!((longest.max_us, longest.last_unix_ns), (7.0, None));
+        // Nothing of that is certain of the switches.
+        let certain = found.nodes.iter().map(|node| (node.inflated, node.inflated_at_least));
+        assert!(certain.clone().all(|of| of == (None, 0)), "{:?}", certain.collect::<Vec<_>>());
+    }
 }
