@@ -5,8 +5,10 @@
 //! and no allocation.
 
 use std::ops::Range;
+use std::sync::{Arc, OnceLock};
 
 use crate::source::Span;
+use crate::table::TableState;
 
 /// A place in the frame.
 pub(crate) type Slot = u32;
@@ -480,4 +482,6 @@ pub(crate) struct Code {
     pub(crate) value_sets: Vec<ValueSet>,
     pub(crate) digests: Vec<Digest>,
     pub(crate) checksum_units: usize,
+    /// What each table holds at first, once a switch has been made of it: all share that.
+    pub(crate) first_tables: OnceLock<Vec<Arc<TableState>>>,
 }

@@ -190,6 +190,15 @@ impl TableState {
 
     /// The entry with that number, which came from [`TableState::lookup`] or
     /// [`TableState::find`].
+    #[inline]
+    pub(crate) fn entry(&self, index: u32) -> &Entry {
+        match &self.entries[index as usize] {
+            Some(entry) => entry,
+            None => unreachable!("a removed entry is in no index"),
+        }
+    }
+
+    /// The same, to be changed.
     pub(crate) fn entry_mut(&mut self, index: u32) -> &mut Entry {
         match &mut self.entries[index as usize] {
             Some(entry) => entry,

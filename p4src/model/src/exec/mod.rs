@@ -10,6 +10,7 @@ mod parser;
 mod stmt;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use crate::hash::HashSpec;
 use crate::ir::{Code, Data, Gress};
@@ -47,7 +48,7 @@ pub(crate) struct DigestMessage {
 #[derive(Debug, Clone)]
 pub(crate) struct Machine {
     pub(crate) frame: Vec<u128>,
-    pub(crate) tables: Vec<TableState>,
+    pub(crate) tables: Vec<Arc<TableState>>,
     pub(crate) registers: Vec<RegisterState>,
     pub(crate) counters: Vec<Vec<Count>>,
     /// As the program has them until the control plane gives one another polynomial.
@@ -83,6 +84,8 @@ pub(crate) struct Machine {
 
 impl Machine {
     pub(crate) fn new(code: &Code) -> Machine {
+        let first_tables =
+            || code.tables.iter().map(|table| Arc::new(TableState::new(table))).collect();
         let registers = code.registers.iter().map(|register| {
             let lane = |lane: usize| match register.lanes.get(lane) {
                 Some(_) => vec![register.initial[lane]; register.size],
@@ -92,7 +95,7 @@ impl Machine {
         });
         Machine {
             frame: vec![0; code.frame],
-            tables: code.tables.iter().map(TableState::new).collect(),
+            tables: code.first_tables.get_or_init(first_tables).clone(),
             registers: registers.collect(),
             counters: code.counters.iter().map(|c| vec![Count::default(); c.size]).collect(),
             hashes: code.hashes.clone(),

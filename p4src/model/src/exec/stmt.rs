@@ -1,5 +1,7 @@
 //! Runs statements.
 
+use std::sync::Arc;
+
 use super::expr::fold;
 use super::{DigestMessage, Machine};
 use crate::ir::{Block, Code, CounterKind, Data, Expr, Slot, Stmt};
@@ -96,7 +98,7 @@ impl Machine {
             Stmt::CountDirect(kind) => {
                 if let Some((table, entry)) = self.entry {
                     let bytes = self.packet_bytes;
-                    let entry = self.tables[table as usize].entry_mut(entry);
+                    let entry = Arc::make_mut(&mut self.tables[table as usize]).entry_mut(entry);
                     add(&mut entry.count, *kind, bytes);
                 }
             }
@@ -162,12 +164,12 @@ impl Machine {
             let value = self.eval(code, &field.value);
             key.push(value);
         }
-        let state = &mut self.tables[index as usize];
+        let state = &self.tables[index as usize];
         let found = state.lookup(&mut key);
         self.key = key;
         let (action, args) = match found {
             Some(entry) => {
-                let entry = state.entry_mut(entry);
+                let entry = state.entry(entry);
                 (entry.action, &entry.args)
             }
             None => (state.default_action, &state.default_args),

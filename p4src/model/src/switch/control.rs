@@ -11,6 +11,7 @@ use crate::ir::{FieldMatch, MatchKind, Table};
 use crate::program::find;
 use crate::table::{self, check_field, normalize};
 use crate::types::mask;
+use std::sync::Arc;
 
 /// An entry to add, or the match of one to change or delete. Key fields that are not given match
 /// anything, where their kind allows it.
@@ -100,7 +101,7 @@ impl Switch {
         let (index, keys, priority) = self.resolve(table, entry)?;
         let (action, args) = self.action(index, &entry.action, &entry.args, false)?;
         let spec = &self.program.code.tables[index];
-        let state = &mut self.machine.tables[index];
+        let state = Arc::make_mut(&mut self.machine.tables[index]);
         if state.find(&keys, priority).is_some() {
             let key = describe(spec, &keys);
             return Err(ControlError::Exists { table: spec.name.clone(), key });
@@ -121,7 +122,7 @@ impl Switch {
         let (index, keys, priority) = self.resolve(table, entry)?;
         let (action, args) = self.action(index, &entry.action, &entry.args, false)?;
         let found = self.find_entry(index, &keys, priority)?;
-        let found = self.machine.tables[index].entry_mut(found);
+        let found = Arc::make_mut(&mut self.machine.tables[index]).entry_mut(found);
         found.action = action;
         found.args = args;
         Ok(())
@@ -134,7 +135,7 @@ impl Switch {
     pub fn delete_entry(&mut self, table: &str, entry: &Entry) -> Result<(), ControlError> {
         let (index, keys, priority) = self.resolve(table, entry)?;
         let found = self.find_entry(index, &keys, priority)?;
-        self.machine.tables[index].remove(found);
+        Arc::make_mut(&mut self.machine.tables[index]).remove(found);
         Ok(())
     }
 
@@ -148,7 +149,7 @@ impl Switch {
         if spec.entries_const {
             return Err(const_entries(spec));
         }
-        let state = &mut self.machine.tables[index];
+        let state = Arc::make_mut(&mut self.machine.tables[index]);
         let all: Vec<_> = state.entries().map(|e| (e.keys.clone(), e.priority)).collect();
         for (keys, priority) in all {
             if let Some(found) = state.find(&keys, priority) {
@@ -214,7 +215,7 @@ impl Switch {
         }
         let args: Vec<_> = args.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
         let (action, args) = self.action(index, action, &args, true)?;
-        let state = &mut self.machine.tables[index];
+        let state = Arc::make_mut(&mut self.machine.tables[index]);
         state.default_action = action;
         state.default_args = args;
         Ok(())
