@@ -491,7 +491,7 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
         request = { NOTHING, NOTHING, NOTHING, 0 };
         at = { NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, 3, 0 };
         met = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 };
-        keeps = { NOTHING, NOTHING, 0, 0 };
+        keeps = { NOTHING, NOTHING, NOTHING, 0 };
         adds = { NOTHING, 0, 0 };
         given_back = 0;
         takes_back = false;

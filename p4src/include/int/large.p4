@@ -3,6 +3,9 @@
 // other words, and the first packet that finds one free takes it: it alone writes the entry, all of
 // it on its way through. So no entry is made of two flows. A flow that finds others in both places
 // is counted.
+//
+// Whose entries are, each table has in a register of its own, as a packet may have to look in both.
+// The rest of their keys is in one register, as it then has to do with one entry at most.
 
 // Entries of a table in one group.
 const bit<32> LARGE = 512;
@@ -16,11 +19,11 @@ struct entry_t {
     bit<32> second;
 }
 
-// What a packet does to the tables, and in which group; a collection packet to one half of one.
+// What a packet does to the registers, and in which group; a collection packet to one of them.
 struct large_t {
-    access_t table0;
-    access_t table1;
-    bit<1> half;
+    access_t owners0;
+    access_t owners1;
+    access_t rest;
     bit<1> group;
 }
 
@@ -79,11 +82,11 @@ control Owners(in access_t access, in index_t at, in bit<32> tag, in bit<32> src
     }
 }
 
-// The rest of their keys: destination address and ports. A collection packet has neither, and
-// clears by storing that.
+// The rest of the keys of both tables, the second one's behind the first one's: destination address
+// and ports. A collection packet has neither, and clears by storing that.
 control Rest(in access_t access, in index_t at, in bit<32> dst, in bit<32> ports,
              inout bit<32> same, inout bit<32> word) {
-    Register<entry_t, index_t>(2 * LARGE, { 0, 0 }) rest;
+    Register<entry_t, index_t>(4 * LARGE, { 0, 0 }) rest;
     RegisterAction<entry_t, index_t, bit<32>>(rest) store = {
         void apply(inout entry_t value) {
             value.first = dst;
@@ -133,81 +136,73 @@ control Rest(in access_t access, in index_t at, in bit<32> dst, in bit<32> ports
     }
 }
 
-// One table. A packet whose flow `waits` for a place takes a free one, or finds its flow there, so
-// that it waits no longer and is `kept`; another flow of the same tag is not, and neither has a
-// place in the next table.
-control LargeTable(in access_t access, in bit<1> half, in index_t at, in bit<32> tag,
-                   in bit<32> src, in bit<32> dst, in bit<32> ports, inout bit<1> waits,
-                   inout bit<1> kept, inout bit<32> word) {
+// Whose a table's entries are. A packet whose flow `waits` for a place takes a free one, or finds
+// its tag there, so that it waits no longer; what it then does to the rest of that entry is
+// `second`, and which one that is `entry`. Another flow of the same tag has no place in the next
+// table either.
+control LargeTable(in access_t access, in index_t at, in index_t own, in bit<32> tag,
+                   in bit<32> src, inout bit<1> waits, inout bit<1> kept, inout access_t second,
+                   inout index_t entry, inout bit<32> word) {
     Owners() owners;
-    Rest() rest;
     access_t first;
-    access_t second;
     bit<32> there;
-    bit<32> same;
+
+    action there_is() {
+        waits = 0;
+        entry = own;
+    }
 
     apply {
-        first = NOTHING;
-        second = NOTHING;
+        first = access;
         there = 0;
-        same = 0;
-        if (access == RECORD) {
-            if (waits == 1) {
-                first = RECORD;
-            }
-        } else if (half == 0) {
-            first = access;
-        } else {
-            second = access;
+        if (access == RECORD && waits == 0) {
+            first = NOTHING;
         }
         owners.apply(first, at, tag, src, there);
         if (first == RECORD && there == 0) {
             second = STORE;
-            waits = 0;
             kept = 1;
+            there_is();
         } else if (first == RECORD && there == tag) {
             second = COMPARE;
-            waits = 0;
+            there_is();
         } else if (first == READ || first == READ_PACKETS) {
             word = there;
-        }
-        rest.apply(second, at, dst, ports, same, word);
-        if (same != 0) {
-            kept = 1;
         }
     }
 }
 
-// Which half of which table and group a collection packet means: 42, plus four times the table,
-// twice the half and the group.
+// Which register and group a collection packet means: 42 and 44 the owners of each table, 46 the
+// rest of both, and one more the second group.
 control LargeRequest(in collect_h collect, inout large_t request) {
-    action of_table0(bit<1> half, bit<1> group) {
-        request.table0 = collect.access;
-        request.half = half;
+    action of_owners0(bit<1> group) {
+        request.owners0 = collect.access;
         request.group = group;
     }
 
-    action of_table1(bit<1> half, bit<1> group) {
-        request.table1 = collect.access;
-        request.half = half;
+    action of_owners1(bit<1> group) {
+        request.owners1 = collect.access;
+        request.group = group;
+    }
+
+    action of_rest(bit<1> group) {
+        request.rest = collect.access;
         request.group = group;
     }
 
     table sources {
         key = { collect.source : exact; }
-        actions = { of_table0; of_table1; NoAction; }
+        actions = { of_owners0; of_owners1; of_rest; NoAction; }
         const default_action = NoAction;
         const entries = {
-            42 : of_table0(0, 0);
-            43 : of_table0(0, 1);
-            44 : of_table0(1, 0);
-            45 : of_table0(1, 1);
-            46 : of_table1(0, 0);
-            47 : of_table1(0, 1);
-            48 : of_table1(1, 0);
-            49 : of_table1(1, 1);
+            42 : of_owners0(0);
+            43 : of_owners0(1);
+            44 : of_owners1(0);
+            45 : of_owners1(1);
+            46 : of_rest(0);
+            47 : of_rest(1);
         }
-        size = 8;
+        size = 6;
     }
 
     apply {
@@ -222,6 +217,7 @@ control Large(in headers_t hdr, in bit<32> ports, in sizes_t sizes, in pair_word
               inout record_h record) {
     LargeTable() table0;
     LargeTable() table1;
+    Rest() rest;
     Hash<index_t>(HashAlgorithm_t.XOR16) xor0;
     Hash<index_t>(HashAlgorithm_t.XOR16) xor1;
     // Packets of large flows: 0 whose key is there, 1 whose key found no room.
@@ -231,6 +227,10 @@ control Large(in headers_t hdr, in bit<32> ports, in sizes_t sizes, in pair_word
     bit<32> over32;
     index_t at0;
     index_t at1;
+    index_t rest0;
+    index_t rest1;
+    index_t entry;
+    bit<32> same;
     bit<32> tag;
     bit<32> src;
     bit<32> dst;
@@ -251,6 +251,13 @@ control Large(in headers_t hdr, in bit<32> ports, in sizes_t sizes, in pair_word
         actions = { above; NoAction; }
         default_action = NoAction;
         size = 1;
+    }
+
+    // Words of collection packets are elements.
+    action place_of_rest() {
+        rest0 = 5w0 ++ request.group ++ 1w0 ++ words.first[8:0];
+        rest1 = 5w0 ++ request.group ++ 1w1 ++ words.second[8:0];
+        entry = 5w0 ++ request.group ++ words.first[9:0];
     }
 
     action place() {
@@ -274,9 +281,11 @@ control Large(in headers_t hdr, in bit<32> ports, in sizes_t sizes, in pair_word
         dst = 0;
         own_ports = 0;
         word = 0;
+        same = 0;
         waits = 0;
         kept = 0;
         place();
+        place_of_rest();
         if (records) {
             of_flow();
             threshold.apply();
@@ -286,22 +295,25 @@ control Large(in headers_t hdr, in bit<32> ports, in sizes_t sizes, in pair_word
             if (hdr.ipv4.isValid()) {
                 waits = 1;
             }
-            request.table0 = RECORD;
-            request.table1 = RECORD;
+            request.owners0 = RECORD;
+            request.owners1 = RECORD;
         }
-        table0.apply(request.table0, request.half, at0, tag, src, dst, own_ports, waits, kept,
-                     word);
-        table1.apply(request.table1, request.half, at1, tag, src, dst, own_ports, waits, kept,
-                     word);
-        if (request.table0 == RECORD) {
+        table0.apply(request.owners0, at0, rest0, tag, src, waits, kept, request.rest, entry, word);
+        table1.apply(request.owners1, at1, rest1, tag, src, waits, kept, request.rest, entry, word);
+        rest.apply(request.rest, entry, dst, own_ports, same, word);
+        if (same != 0) {
+            kept = 1;
+        }
+        if (request.owners0 == RECORD) {
             if (kept == 1) {
                 packets.count(0);
             } else {
                 packets.count(1);
                 event = event | KEYLESS;
             }
-        } else if (request.table0 == READ || request.table0 == READ_PACKETS
-                   || request.table1 == READ || request.table1 == READ_PACKETS) {
+        } else if (request.owners0 == READ || request.owners0 == READ_PACKETS
+                   || request.owners1 == READ || request.owners1 == READ_PACKETS
+                   || request.rest == READ || request.rest == READ_PACKETS) {
             record = { word };
         }
     }

@@ -48,8 +48,8 @@ control TotalsRequest(in collect_h collect, inout totals_t request) {
         actions = { of_group; NoAction; }
         const default_action = NoAction;
         const entries = {
-            50 : of_group(0);
-            51 : of_group(1);
+            48 : of_group(0);
+            49 : of_group(1);
         }
         size = 2;
     }

@@ -157,8 +157,8 @@ impl Sizes {
         text
     }
 
-    /// The registers, in this order: counters by width, pairs by place and array, both halves of
-    /// both tables of keys, and sums of what became of packets.
+    /// The registers, in this order: counters by width, pairs by place and array, whose the entries
+    /// of each table of keys are, the rest of the keys of both, and sums of what became of packets.
     pub(super) fn sources(self) -> Vec<Source> {
         let source = |number: usize, register: String, elements, record| Source {
             number: number as u8,
@@ -179,11 +179,10 @@ impl Sizes {
             }
         }
         for table in 0..2 {
-            for half in ["owners.owners", "rest.rest"] {
-                let register = format!("large.table{table}.{half}");
-                out.push(source(2 * out.len(), register, KEYS / 2, Record::Pairs(1)));
-            }
+            let register = format!("large.table{table}.owners.owners");
+            out.push(source(2 * out.len(), register, KEYS / 2, Record::Pairs(1)));
         }
+        out.push(source(2 * out.len(), "large.rest.rest".to_owned(), KEYS, Record::Pairs(1)));
         out.push(source(2 * out.len(), "totals.sums".to_owned(), EVENTS, Record::Words(1)));
         out
     }

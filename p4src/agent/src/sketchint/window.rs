@@ -141,9 +141,7 @@ impl Sink {
             let (pairs, rest) = rest.split_at_checked(IN_PLACES)?;
             Some((counters, pairs, rest))
         });
-        let Some((counters, pairs, [first_owners, first_rest, second_owners, second_rest, sums])) =
-            parts
-        else {
+        let Some((counters, pairs, [first_owners, second_owners, rest, sums])) = parts else {
             return Err(format!("words of {} sources", words.len()));
         };
         let events = Events::new(sums)?;
@@ -158,8 +156,7 @@ impl Sink {
             let packets = totals.packets;
             return Err(format!("{packets} packets, and {counted} in counters of 32 bits"));
         }
-        let mut large = keys(first_owners, first_rest)?;
-        large.extend(keys(second_owners, second_rest)?);
+        let mut large = keys(&[&first_owners[..], second_owners].concat(), rest)?;
         large.sort_unstable();
         large.dedup();
         // How long it had them is not kept.
@@ -261,7 +258,7 @@ fn hops_at_most(events: &Events<'_>, pairs: &[Vec<u32>]) -> u64 {
     }
 }
 
-/// The keys of one table: protocols and sources, and beside them destinations and ports.
+/// The keys of both tables: protocols and sources, and beside them destinations and ports.
 fn keys(owners: &[u32], rest: &[u32]) -> Result<Vec<WideKey>, String> {
     let entries = owners.as_chunks::<2>().0.iter().zip(rest.as_chunks::<2>().0);
     let mut keys = Vec::new();

@@ -115,7 +115,7 @@ fn a_window_has_the_latencies_of_its_notices_and_bounds_for_the_others() {
             .program()
             .registers()
             .iter()
-            .map(|register| (register.name.clone(), register.size as usize))
+            .map(|register| (register.name.clone(), register.size))
             .collect();
         for (name, size) in registers {
             let lanes = edge.switch.read_register_lanes(&name).unwrap().len();

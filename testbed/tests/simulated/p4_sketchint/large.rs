@@ -13,15 +13,31 @@ use super::{FABRIC, Rig, collected, of_one_flow};
 pub(super) const MOST: u32 = 2;
 /// Entries of a table in one group.
 const ENTRIES: usize = 512;
-pub(super) const REGISTERS: [&str; 4] =
-    ["table0.owners.owners", "table0.rest.rest", "table1.owners.owners", "table1.rest.rest"];
+/// Registers.
+pub(super) const REGISTERS: [&str; 3] =
+    ["table0.owners.owners", "table1.owners.owners", "rest.rest"];
+/// Of each table whose its entries are, and the rest of their keys: the register, and which of its
+/// parts of [`ENTRIES`].
+const PARTS: [(usize, usize); 4] = [(0, 0), (2, 0), (1, 0), (2, 1)];
+
+/// Entries of a register in one group.
+fn entries(register: usize) -> usize {
+    if register == 2 { 2 * ENTRIES } else { ENTRIES }
+}
+
+/// Name and first entry of a part of a group.
+fn part(part: usize, group: usize) -> (String, usize) {
+    let (register, at) = PARTS[part];
+    let first = group * entries(register) + at * ENTRIES;
+    (format!("Egress.large.{}", REGISTERS[register]), first)
+}
 
 /// A group.
 pub(super) struct Large {
     /// Counters of 8, 16 and 32 bits.
     pub(super) sizes: [Vec<u32>; 3],
     acu: bool,
-    registers: [Vec<[u32; 2]>; REGISTERS.len()],
+    parts: [Vec<[u32; 2]>; PARTS.len()],
     packets: HashMap<WideKey, u32>,
     refused: HashSet<WideKey>,
 }
@@ -50,7 +66,7 @@ impl Large {
         Self {
             acu,
             sizes: [15, 14, 13].map(|bits| vec![0; 1 << bits]),
-            registers: REGISTERS.map(|_| vec![[0; 2]; ENTRIES]),
+            parts: PARTS.map(|_| vec![[0; 2]; ENTRIES]),
             packets: HashMap::new(),
             refused: HashSet::new(),
         }
@@ -84,7 +100,7 @@ impl Large {
         let [first, second, _] = pair_words(flow_word(hashes), 0);
         for (table, word) in [first, second].into_iter().enumerate() {
             let at = word as usize % ENTRIES;
-            let [owners, rest] = &mut self.registers[2 * table..2 * table + 2] else { break };
+            let [owners, rest] = &mut self.parts[2 * table..2 * table + 2] else { break };
             if owners[at][0] == 0 {
                 (owners[at], rest[at]) = ([tag, src], [dst, ports]);
                 return Some(true);
@@ -113,16 +129,16 @@ impl Large {
     /// Every entry is the same, and is a flow's that has come; all large flows have one, or were
     /// refused.
     pub(super) fn compare(&self, switch: &Switch, family: &HashFamily, group: usize) {
-        for (name, wanted) in REGISTERS.iter().zip(&self.registers) {
-            let register = format!("Egress.large.{name}");
+        for (at, wanted) in self.parts.iter().enumerate() {
+            let (register, from) = part(at, group);
             let [first, second] = &switch.read_register_lanes(&register).unwrap()[..] else {
                 panic!("{register} has two lanes");
             };
             let found = first.iter().zip(second.iter()).map(|(first, second)| [*first, *second]);
-            let found: Vec<_> = found.skip(group * ENTRIES).take(ENTRIES).collect();
+            let found: Vec<_> = found.skip(from).take(ENTRIES).collect();
             assert_eq!(&found, wanted, "{register}, group {group}");
         }
-        let [owners0, rest0, owners1, rest1] = &self.registers;
+        let [owners0, rest0, owners1, rest1] = &self.parts;
         let entries = owners0.iter().zip(rest0).chain(owners1.iter().zip(rest1));
         let entries = entries.filter(|(owner, _)| owner[0] != 0);
         let kept: HashSet<WideKey> = entries
@@ -143,9 +159,9 @@ impl Large {
     }
 
     pub(super) fn clear_on(switch: &mut Switch, group: usize) {
-        for name in REGISTERS {
-            for at in group * ENTRIES..(group + 1) * ENTRIES {
-                switch.write_register(&format!("Egress.large.{name}"), at, &[0, 0]).unwrap();
+        for (register, first) in (0..PARTS.len()).map(|at| part(at, group)) {
+            for at in first..first + ENTRIES {
+                switch.write_register(&register, at, &[0, 0]).unwrap();
             }
         }
     }
@@ -159,13 +175,14 @@ fn no_entry_is_made_of_two_flows() {
     let hashes = rig.family.hash(&WideKey::from(key));
     let [src, dst, ports, protocol] = words(&key);
     let [first, second, _] = pair_words(flow_word(&hashes), 0);
-    let [first, second] = [first, second].map(|word| ENTRIES + word as usize % ENTRIES);
-    let write = |rig: &mut Rig, name, at, words: [u32; 2]| {
-        rig.switch.write_register(&format!("Egress.large.{name}"), at, &words).unwrap();
+    let [first, second] = [first, second].map(|word| word as usize % ENTRIES);
+    let write = |rig: &mut Rig, of: usize, at, words: [u32; 2]| {
+        let (register, from) = part(of, 1);
+        rig.switch.write_register(&register, from + at, &words).unwrap();
     };
-    let read = |rig: &Rig, name, at| -> [u32; 2] {
-        let words = rig.switch.read_register(&format!("Egress.large.{name}"), at).unwrap();
-        words.try_into().unwrap()
+    let read = |rig: &Rig, of: usize, at| -> [u32; 2] {
+        let (register, from) = part(of, 1);
+        rig.switch.read_register(&register, from + at).unwrap().try_into().unwrap()
     };
     let tag = tag(&hashes, protocol);
     let counted = |rig: &Rig| -> [u64; 2] {
@@ -173,27 +190,27 @@ fn no_entry_is_made_of_two_flows() {
     };
     // Another flow of the same tag, of which one word differs.
     for other in [[dst ^ 1, ports], [dst, ports ^ 1]] {
-        write(&mut rig, REGISTERS[0], first, [tag, src ^ 1]);
-        write(&mut rig, REGISTERS[1], first, other);
+        write(&mut rig, 0, first, [tag, src ^ 1]);
+        write(&mut rig, 1, first, other);
         let before = counted(&rig);
         (0..=MOST).for_each(|_| rig.pass(FABRIC, &of_one_flow(), 64));
         assert!(counted(&rig)[1] > before[1] && counted(&rig)[0] == before[0]);
-        assert_eq!(read(&rig, REGISTERS[0], first), [tag, src ^ 1]);
-        assert_eq!(read(&rig, REGISTERS[1], first), other);
-        assert_eq!(read(&rig, REGISTERS[2], second), [0; 2]);
+        assert_eq!(read(&rig, 0, first), [tag, src ^ 1]);
+        assert_eq!(read(&rig, 1, first), other);
+        assert_eq!(read(&rig, 2, second), [0; 2]);
     }
     // One of another tag leaves the second place, which keeps all of the key.
-    write(&mut rig, REGISTERS[0], first, [tag ^ 1 << 31, src]);
+    write(&mut rig, 0, first, [tag ^ 1 << 31, src]);
     for packets in 1..4 {
         let before = counted(&rig);
         rig.pass(FABRIC, &of_one_flow(), 64);
         assert_eq!(counted(&rig), [before[0] + 1, before[1]], "{packets}");
-        assert_eq!(read(&rig, REGISTERS[0], first), [tag ^ 1 << 31, src]);
-        assert_eq!(read(&rig, REGISTERS[2], second), [tag, src]);
-        assert_eq!(read(&rig, REGISTERS[3], second), [dst, ports]);
+        assert_eq!(read(&rig, 0, first), [tag ^ 1 << 31, src]);
+        assert_eq!(read(&rig, 2, second), [tag, src]);
+        assert_eq!(read(&rig, 3, second), [dst, ports]);
     }
     // Both places are others'.
-    write(&mut rig, REGISTERS[2], second, [tag ^ 1 << 31, src]);
+    write(&mut rig, 2, second, [tag ^ 1 << 31, src]);
     let before = counted(&rig);
     rig.pass(FABRIC, &of_one_flow(), 64);
     assert_eq!(counted(&rig), [before[0], before[1] + 1]);
@@ -201,21 +218,24 @@ fn no_entry_is_made_of_two_flows() {
 
 /// Of a rig whose switch collects.
 pub(super) fn all_is_collected_and_cleared(rig: &mut Rig) {
-    for (register, name) in (0_u8..).zip(REGISTERS) {
+    for (register, name) in REGISTERS.into_iter().enumerate() {
         let register_name = format!("Egress.large.{name}");
+        let entries = entries(register);
         for group in [0, 1] {
-            let source = 42 + 2 * register + group as u8;
-            for at in 0..ENTRIES {
+            let source = (42 + 2 * register + group) as u8;
+            for at in 0..entries {
                 let words = [1, 2].map(|half| (half << 20 | at) as u32);
-                rig.switch.write_register(&register_name, group * ENTRIES + at, &words).unwrap();
+                rig.switch.write_register(&register_name, group * entries + at, &words).unwrap();
             }
-            let left = 300;
+            let from = entries - 301;
             for (half, access) in [(1, 2), (2, 3)] {
-                let wanted: Vec<u32> = (200..500).map(|at| half << 20 | at).collect();
-                assert_eq!(collected(rig, (source, access), 200, left), wanted, "{name}");
+                let wanted: Vec<u32> =
+                    (from..entries - 1).map(|at| (half << 20 | at) as u32).collect();
+                assert_eq!(collected(rig, (source, access), from as u16, 300), wanted, "{name}");
             }
-            collected(rig, (source, 4), 0, 300);
-            collected(rig, (source, 4), 300, 212);
+            for from in (0..entries).step_by(256) {
+                collected(rig, (source, 4), from as u16, 256);
+            }
         }
     }
 }
