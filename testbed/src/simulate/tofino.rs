@@ -481,7 +481,7 @@ impl Session {
         if epoch >= self.end {
             return Ok(None);
         }
-        self.side(&Closed::in_time(epoch, side, plan.clone())).map(Some)
+        self.side(Closed::in_time(epoch, side, plan.clone())).map(Some)
     }
 
     /// Empties the tables of an epoch; where a window ends with it, reads its last sides and clears
@@ -517,18 +517,22 @@ impl Session {
             let closed = Closed { unrecorded, foreign_packets, notices, ..closed };
             if self.setup.ingress_at_take() {
                 let ingress = Closed { side: SideKind::Ingress, ..closed.clone() };
-                finished.push(self.side(&ingress)?);
+                finished.push(self.side(ingress)?);
             }
-            finished.push(self.side(&closed)?);
+            finished.push(self.side(closed)?);
         }
         registers::clear(&mut self.switch, &self.setup.needs().sources, parity)?;
         Ok(finished)
     }
 
-    fn side(&self, closed: &Closed) -> Result<Finished> {
+    fn side(&self, mut closed: Closed) -> Result<Finished> {
         let sources = self.setup.sources(closed.side);
         let words = registers::words(&self.switch, sources, self.parity(closed.epoch))?;
-        self.setup.side(closed, &words).map(Finished::Side).map_err(anyhow::Error::msg)
+        let numbered = self.setup.numbered(&closed, &words);
+        if !numbered.is_empty() {
+            closed.notices = self.noticing.of(numbered);
+        }
+        self.setup.side(&closed, &words).map(Finished::Side).map_err(anyhow::Error::msg)
     }
 
     /// Packets that have left so far.

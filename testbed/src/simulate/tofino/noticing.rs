@@ -39,6 +39,9 @@ impl Noticing {
     /// The numbers of the next notices, by stream.
     pub(super) fn next(&self, switch: &Switch) -> Result<Vec<u32>> {
         let Some(streams) = self.streams else { return Ok(Vec::new()) };
+        if !streams.has_register {
+            return Ok(vec![0; streams.count.into()]);
+        }
         let lanes = switch.read_register_lanes(&streams.numbers())?;
         Ok(lanes.first().map_or_else(Vec::new, |numbers| numbers.to_vec()))
     }
@@ -52,8 +55,12 @@ impl Noticing {
 
     /// What came of the events from one reading of the next notices' numbers to another, by stream.
     pub(super) fn received(&self, from: &[u32], to: &[u32]) -> Vec<Received> {
-        let numbers = from.iter().zip(to).map(|(&from, &to)| from..to);
+        self.of(from.iter().zip(to).map(|(&from, &to)| from..to))
+    }
+
+    /// What came of the events that have these numbers, by stream.
+    pub(super) fn of(&self, numbers: impl IntoIterator<Item = Range<u32>>) -> Vec<Received> {
         let received = |(stream, numbers): (u8, Range<u32>)| self.inbox.received(stream, &numbers);
-        (0..).zip(numbers).map(received).collect()
+        (0..=u8::MAX).zip(numbers).map(received).collect()
     }
 }
