@@ -1,4 +1,4 @@
-//! A residual of either kind, for who is told which.
+//! A residual of either kind, where the kind is known at run time only.
 
 use super::{ARRAYS, Alone, Amount, Counts, Fermat, FlowRadar, Mismatch, Residual, Shape};
 use crate::hash::{HashColumns, HashFamily, Hashes};

@@ -1,4 +1,4 @@
-//! How long packets were on links, in a window: see there for the bytes.
+//! How long packets were on links: a part of [`Window`](super::Window), which has the bytes.
 
 use calumma_sketch::sketchint::LinkSums;
 use calumma_wire::DecodeError;

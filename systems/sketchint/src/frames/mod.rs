@@ -9,6 +9,7 @@ mod columns;
 mod entered;
 mod layout;
 mod links;
+mod nodes;
 mod passed;
 mod plan;
 mod setup;

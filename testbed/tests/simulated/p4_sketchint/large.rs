@@ -7,7 +7,8 @@ use calumma_sketch::sketchint::{flow_word, pair_words};
 use calumma_sketch::{FlowKey, HashFamily, Hashes, Key as _, WideKey};
 use calumma_tna::Switch;
 
-use super::{FABRIC, Rig, collected, of_one_flow};
+use super::collecting::collected;
+use super::{FABRIC, Rig, of_one_flow};
 
 /// A flow is large that has had more packets.
 pub(super) const MOST: u32 = 2;
