@@ -187,7 +187,8 @@ where
 }
 
 /// Of more points than a chart has columns of pixels, those that can be distinguished in it: of as
-/// many that follow one another as fall on a column, the first, the last, the lowest and the highest.
+/// many that follow one another as fall on a column, the first, the last, the lowest and the
+/// highest.
 fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     let columns = CHART.0 as usize;
     if points.len() <= 4 * columns {

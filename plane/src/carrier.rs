@@ -161,9 +161,9 @@ pub trait Carry: Copy {
     /// Takes the mark out of a packet and gives it. A packet without a valid mark stays as it is.
     fn take<P: Packet>(self, packet: &mut P, ip_offset: usize) -> Option<Mark>;
 
-    /// What a packet without a valid mark says of the one that it may have entered with: of a signed
-    /// mark, whose fields stay as they are where the signature does not fit any more. No other
-    /// carrier has any.
+    /// What a packet without a valid mark says of the one that it may have entered with: of a
+    /// signed mark, whose fields stay as they are where the signature does not fit any more. No
+    /// other carrier has any.
     fn unproven<P: Packet>(self, _packet: &P, _ip_offset: usize) -> Option<Mark> {
         None
     }

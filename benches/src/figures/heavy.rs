@@ -1,5 +1,5 @@
-//! Figures 7(a) and (b) of the SketchINT paper: which flows have many packets at a switch, and which
-//! many more or fewer than in the window before.
+//! Figures 7(a) and (b) of the SketchINT paper: which flows have many packets at a switch, and
+//! which many more or fewer than in the window before.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;

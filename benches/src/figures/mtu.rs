@@ -1,5 +1,5 @@
-//! Which packets have room for stacks: how many switches a packet names by its size, where the links
-//! between switches take no more than hosts send.
+//! Which packets have room for stacks: how many switches a packet names by its size, where the
+//! links between switches take no more than hosts send.
 
 use std::path::Path;
 

@@ -1,8 +1,7 @@
 //! Sends the telemetry reports of sinks to a collector, over UDP, on a thread of their own.
 //!
-//! Lcores hand packets on ([`Outlets`](calumma_plane::outlet::Outlets)); the thread asks for what
-//! there is every few milliseconds, puts as many reports into a datagram as fit, and sends no more
-//! in a second than it may.
+//! Lcores hand packets on ([`Outlets`]); the thread asks for what there is every few milliseconds,
+//! puts as many reports into a datagram as fit, and sends no more in a second than it may.
 
 use std::collections::BTreeMap;
 use std::io;

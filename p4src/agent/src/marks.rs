@@ -1,5 +1,5 @@
-//! Marks in the IPv4 identification: what the tables of `p4src/include/identification.p4` hold. What
-//! is signed, and by what, `docs/contract.md` says (Signature).
+//! Marks in the IPv4 identification: what the tables of `p4src/include/identification.p4` hold.
+//! What is signed, and by what, `docs/contract.md` says (Signature).
 //!
 //! Which carrier a program knows was decided when it was compiled.
 

@@ -45,8 +45,8 @@ pub struct Streams {
     pub control: &'static str,
     /// How many streams it has, at most 8.
     pub count: u8,
-    /// Whether a register of the control numbers events; else [`Setup::numbered`] gives the numbers,
-    /// which begin anew with each window.
+    /// Whether a register of the control numbers events; else [`Setup::numbered`] gives the
+    /// numbers, which begin anew with each window.
     ///
     /// [`Setup::numbered`]: crate::system::Setup::numbered
     pub has_register: bool,

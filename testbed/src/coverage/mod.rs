@@ -103,8 +103,8 @@ impl Serialize for Entries {
 pub enum Share {
     /// This share, above 0 and below 1; cells of the residual are entries.
     Fixed(f64),
-    /// A share that moves from window to window as [`Alpha`] says, the same at all switches. It is one of
-    /// bytes: as many as the table would have alone. The residual is FermatSketch.
+    /// A share that moves from window to window as [`Alpha`] says, the same at all switches. It is
+    /// one of bytes: as many as the table would have alone. The residual is FermatSketch.
     Auto,
 }
 

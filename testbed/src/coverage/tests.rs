@@ -257,9 +257,9 @@ fn coverages(network: &Network, trial: &Trial, flows: &[u32]) -> Vec<f64> {
     (0..).zip(flows).map(of_window).collect()
 }
 
-/// Loads that stay, double and halve, around those of which residuals decode or do not: in no window
-/// fewer flows are counted than by the usual share, and in the end more. Only in the first window of
-/// a load that has fallen the usual share may count all, and larger tables some fewer.
+/// Loads that stay, double and halve, around those of which residuals decode or do not: in no
+/// window fewer flows are counted than by the usual share, and in the end more. Only in the first
+/// window of a load that has fallen the usual share may count all, and larger tables some fewer.
 #[test]
 fn a_share_that_moves_counts_no_fewer_flows_than_the_usual_one_in_any_window() {
     let network = Network::load("leaf-spine:4x2").unwrap();

@@ -1,5 +1,5 @@
-//! Marks in the IPv4 identification, at a software edge and at a Tofino: what other epochs, strangers
-//! and a network that sets the DSCP make of them.
+//! Marks in the IPv4 identification, at a software edge and at a Tofino: what other epochs,
+//! strangers and a network that sets the DSCP make of them.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;

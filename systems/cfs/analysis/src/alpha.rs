@@ -22,8 +22,8 @@ pub(crate) const BUCKET_BYTES: f64 = Setup::BUCKETS_BYTES as f64 / ARRAYS as f64
 /// Hundredths that the table has of table and residual where residuals decode.
 const USUAL: u8 = 90;
 
-/// Windows in a row in which residuals don't decode before larger tables are tried, and for how many
-/// they are: switches claim by the windows before, and take some to learn it.
+/// Windows in a row in which residuals don't decode before larger tables are tried, and for how
+/// many they are: switches claim by the windows before, and take some to learn it.
 const PATIENCE: u32 = 8;
 
 /// The share of all flows that residuals may count beside tables where larger tables are tried
@@ -272,8 +272,8 @@ mod tests {
     }
 
     proptest! {
-        /// In no window it counts fewer flows than the usual share does, but for the first one after
-        /// a fall to a load of which that counts all and larger tables do not.
+        /// In no window it counts fewer flows than the usual share does, but for the first one
+        /// after a fall to a load of which that counts all and larger tables do not.
         #[test]
         fn the_usual_share_counts_no_more_flows(
             first in 200.0..4_000.0_f64,

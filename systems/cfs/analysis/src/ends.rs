@@ -130,8 +130,8 @@ impl Ends<'_> {
         self.translated.is_some()
     }
 
-    /// Where nothing of a flow came although packets of it were on their way to a host; `None` where
-    /// that is not known. `entered` is its count where it entered.
+    /// Where nothing of a flow came although packets of it were on their way to a host; `None`
+    /// where that is not known. `entered` is its count where it entered.
     pub(crate) fn reached_in_vain(
         &self,
         view: &View<'_>,

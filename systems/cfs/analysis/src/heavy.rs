@@ -117,8 +117,8 @@ fn range(view: &View<'_>, flow: &Judged<'_>, entries: &[Seen<'_>]) -> Range {
 #[derive(Debug)]
 pub(crate) struct Counts {
     window: u64,
-    /// The nodes' names, and whether each had an entry of every flow that it saw: where hosts may be
-    /// behind any edge, whether every edge had.
+    /// The nodes' names, and whether each had an entry of every flow that it saw: where hosts may
+    /// be behind any edge, whether every edge had.
     nodes: Vec<(String, bool)>,
     /// Flows by rising keys: the node that counted, and packets where that is exact.
     flows: Vec<(WideKey, usize, Option<u64>)>,

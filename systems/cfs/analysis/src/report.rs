@@ -365,9 +365,9 @@ pub struct Loss {
 /// Where a flow's way ends, whichever edge that is behind.
 pub const DESTINATION: &str = "destination";
 
-/// Where nothing goes on: of flows that a node received on their way to the hosts of an edge nothing
-/// left, and nothing else that it received came to that edge; or nothing at all came to any of
-/// several.
+/// Where nothing goes on: of flows that a node received on their way to the hosts of an edge
+/// nothing left, and nothing else that it received came to that edge; or nothing at all came to any
+/// of several.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlackHole {
     /// From where the node received them to where the edge should have, or to [`DESTINATION`] where

@@ -218,8 +218,8 @@ impl<'a> View<'a> {
         self.has_all_edges && edges.all(NodeView::has_all)
     }
 
-    /// Where hosts are, those that were seen behind several edges, and the functions that find flows
-    /// in nodes' filters.
+    /// Where hosts are, those that were seen behind several edges, and the functions that find
+    /// flows in nodes' filters.
     pub(crate) fn doubt(
         &mut self,
         hosts: HostsAre,

@@ -435,8 +435,8 @@ mod tests {
             prop_assert_eq!(setup.check(), Ok(()));
             let mut bytes = setup.encode();
             prop_assert_eq!(Setup::decode(&bytes), Ok(setup));
-            // What ends early is refused, or is another setup's: the last byte's bits and the residual
-            // need not be there, and a residual's first byte may be taken for these bits.
+            // What ends early is refused, or is another setup's: the last byte's bits and the
+            // residual need not be there, and a residual's first byte may be taken for these bits.
             let shorter = &bytes[..bytes.len() - cut];
             if let Ok(other) = Setup::decode(shorter) {
                 prop_assert_eq!(other.encode(), shorter);

@@ -322,8 +322,8 @@ impl<K: Key> EgressGroup<K> {
     }
 
     /// Records a packet without a mark, which came while packets of this epoch could. `age` is by
-    /// how many epochs, 0 to 7, it says to be older than this one (or by eight more, or sixteen, and
-    /// so on), or [`UNDATED`](calumma_plane::UNDATED) where it says nothing.
+    /// how many epochs, 0 to 7, it says to be older than this one (or by eight more, or sixteen,
+    /// and so on), or [`UNDATED`](calumma_plane::UNDATED) where it says nothing.
     #[cold]
     pub fn record_unmarked(&mut self, key: &K, age: u8) {
         self.unmarked.add(key, Hierarchy::NonSampledLl, age, 1);

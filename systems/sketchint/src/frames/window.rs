@@ -48,8 +48,8 @@ pub struct Window {
     pub totals: Totals,
     /// Packets without a mark that says their window: not recorded.
     pub unmarked: u64,
-    /// Packets of IPv6 for hosts whose flow is not known, in no other number: a Tofino does not read
-    /// what is behind extension headers.
+    /// Packets of IPv6 for hosts whose flow is not known, in no other number: a Tofino does not
+    /// read what is behind extension headers.
     pub unclassified: u64,
     /// Packets into which a switch did not push since they would have been too long.
     pub mtu_exceeded: u64,
@@ -70,8 +70,8 @@ pub struct Window {
     pub rows: Vec<FlowRow<WideKey>>,
     /// Large flows, and some that may be, in order.
     pub large: Vec<WideKey>,
-    /// Inflated latencies of flows that have them counted, in order of flows and switches. Of a sink
-    /// without rows: by the means that pair towers give.
+    /// Inflated latencies of flows that have them counted, in order of flows and switches. Of a
+    /// sink without rows: by the means that pair towers give.
     pub inflated: Vec<Inflation<WideKey>>,
     /// How many packets each flow had at most.
     pub sizes: TowerSketch,
