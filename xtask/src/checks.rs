@@ -1,11 +1,11 @@
-//! `cargo xtask test`: formatting, lints, the tests, the end-to-end tests, which are marked
-//! `#[ignore]` because they need root or take long, SQL over the archive, and the sketches and
-//! bindings to DPDK under AddressSanitizer. Goes through all of it, prints how long each step took,
-//! and sums up at the end.
+//! `cargo xtask test`: formatting, lints, files and the documentation, the tests, the end-to-end
+//! tests, which are marked `#[ignore]` because they need root or take long, SQL over the archive,
+//! and the sketches and bindings to DPDK under AddressSanitizer. Goes through all of it, prints how
+//! long each step took, and sums up at the end.
 
 use std::process::{Command, ExitCode};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::fuzz::{self, Built, Target};
 use crate::runner::{Runner, as_root};
@@ -40,6 +40,7 @@ pub(crate) fn run() -> Result<ExitCode> {
             steps.tests("testing", runner.tests()?)?;
             steps.tests("testing end to end", end_to_end)?;
             steps.check("linting", lint())?;
+            steps.check("checking files and the documentation", hygiene()?)?;
         }
         steps.tests("testing the documentation's examples", runner::documentation())?;
     } else {
@@ -58,6 +59,7 @@ const FUZZ_SECONDS: u64 = 5;
 /// What needs cargo, and tests that were built do not.
 fn besides() -> Result<Vec<Job>> {
     let mut jobs = vec![Job::check("linting", lint())];
+    jobs.push(Job::check("checking files and the documentation", hygiene()?));
     jobs.push(Job::build("building SQL over the archive", only_built(runner::queries())));
     if let Some(nightly) = Nightly::find() {
         for (what, tests) in [
@@ -102,6 +104,13 @@ pub(crate) fn sanitized(steps: &mut Steps) -> Result<()> {
     steps.tests("testing the vector instructions with AddressSanitizer", sketches)?;
     let dpdk = sanitize::dpdk(nightly)?;
     steps.tests("testing the bindings to DPDK with AddressSanitizer", dpdk)
+}
+
+/// `cargo xtask hygiene`.
+fn hygiene() -> Result<Command> {
+    let mut hygiene = Command::new(std::env::current_exe().context("finding this program")?);
+    hygiene.arg("hygiene");
+    Ok(hygiene)
 }
 
 fn lint() -> Command {

@@ -23,7 +23,7 @@ pub(crate) fn run(dependencies: bool) -> Result<ExitCode> {
     problems.extend(toolchain()?);
     problems.extend(tests_of_pages()?);
     for problem in &problems {
-        println!("{problem}");
+        eprintln!("{problem}");
     }
     let mut clean = problems.is_empty();
 
