@@ -27,9 +27,17 @@ const PACKAGES: [&str; 13] = [
 ];
 
 /// What only tests need: a browser for the dashboard, other people's readers of our metrics and
-/// flow records, and ping, and what reads our units for systemd.
-const TEST_PACKAGES: [&str; 7] =
-    ["chromium", "chromium-driver", "prometheus", "nfdump", "iputils-ping", "systemd", "tshark"];
+/// flow records, and ping, what reads our units for systemd, and what lists our files.
+const TEST_PACKAGES: [&str; 8] = [
+    "chromium",
+    "chromium-driver",
+    "prometheus",
+    "nfdump",
+    "iputils-ping",
+    "systemd",
+    "tshark",
+    "git",
+];
 
 /// What an edge switch is measured beside.
 const PEER_PACKAGES: [&str; 1] = ["openvswitch-switch-dpdk"];

@@ -327,8 +327,8 @@ impl Hashes {
         }
     }
 
-    /// The word by which sums over flows are weighted, to prove what they are of: it follows from
-    /// all that the hashes know of the key, and no sum of few flows' words is another's.
+    /// The word by which sums over flows are weighted, to show what they are of: it follows from
+    /// all that the hashes know of the key, and sums of other counts are alike by chance only.
     #[inline(always)]
     pub(crate) fn check_word(&self) -> u64 {
         let word = u64::from(self.x) << 32 | u64::from(self.y);

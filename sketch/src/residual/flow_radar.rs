@@ -10,7 +10,7 @@
 //! Cells alone don't prove what was decoded: flows that agree in all their cells can have each
 //! other's packets, as where one of them is known from a switch that saw more of it. So beside the
 //! cells there are sums over all packets and bytes, each times a word of its flow's hashes, which
-//! come out zero only with the counts that were put in.
+//! come out zero with the counts that were put in, and with others by chance only: 64 bits.
 
 use super::held::Held;
 use super::{ARRAYS, Alone, Amount, Counts, Mismatch, Residual, Shape, places, whole};
