@@ -1,14 +1,12 @@
 //! The six packet accumulation tasks, each answered as well as the sketches of one epoch allow
 //! (section 4.2 and Appendix C of the ChameleMon paper).
 
-use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
-
-use foldhash::quality::RandomState;
 
 use super::distribution::Counted;
 use super::entropy::entropy_of_packets;
-use super::size::{Recorded, Sizes};
+use super::index::Index;
+use super::size::{Flowset, Sizes};
 use super::{Estimate, cardinality, entropy, tells_distribution};
 use crate::fermat::Decoded;
 use crate::hash::{HashFamily, Hashes};
@@ -42,7 +40,7 @@ pub struct Accumulation<K: Key = FlowKey> {
     t_h: u64,
     /// The flowset, and where each flow is in it.
     flows: Vec<(K, u64)>,
-    index: OnceLock<HashMap<K, usize, RandomState>>,
+    index: OnceLock<Index<K>>,
     complete: bool,
     packets: Option<u64>,
     known: OnceLock<Known>,
@@ -153,19 +151,12 @@ impl<K: Key> Accumulation<K> {
 
     fn learn_from_sums(&self) -> Known {
         let (unseen, known_from) = (self.unseen(), self.known_from());
-        let recorded =
-            |&(ref key, packets): &(K, u64)| Recorded { hashes: self.family.hash(key), packets };
-        let flowset: Vec<Recorded> = self.flows.iter().map(recorded).collect();
-        let bound = |&Recorded { ref hashes, packets }: &Recorded| {
-            (packets + unseen).min(u64::from(self.classifier.query(hashes))).max(packets)
-        };
-        let own: Vec<u64> = flowset.iter().map(bound).collect();
-
+        let flowset = Flowset::read(&self.family, &self.classifier, &self.flows);
+        let own = flowset.bounds(unseen);
         let mut counted = Counted::of(&self.classifier, known_from);
         let distribution = counted.distribution(own.iter().copied());
         let mut sizes = Sizes::new(&self.classifier, &distribution, known_from, &flowset);
-        let hh = sizes.of_flowset(&self.classifier, &flowset, unseen, own);
-        let own = hh.iter().map(|estimate| estimate.value.round() as u64);
+        let (hh, own) = sizes.of_flowset(flowset, unseen, own);
         Known { sizes: Some(sizes), distribution: counted.distribution(own), hh }
     }
 
@@ -186,8 +177,7 @@ impl<K: Key> Accumulation<K> {
 
     /// Where a flow is in the flowset.
     fn place(&self, key: &K) -> Option<usize> {
-        let index = || self.flows.iter().map(|flow| flow.0).zip(0..).collect();
-        self.index.get_or_init(index).get(key).copied()
+        self.index.get_or_init(|| Index::new(&self.flows)).get(&self.flows, key)
     }
 
     /// What flows are hashed by.
@@ -238,7 +228,7 @@ impl<K: Key> Accumulation<K> {
     /// the estimate puts on the wrong side of the threshold.
     pub fn heavy_hitters(&self, threshold: u64) -> Vec<(K, u64)> {
         let sizes = self.flows.iter().zip(&self.known().hh);
-        let sizes = sizes.map(|((key, _), size)| (*key, size.value.round() as u64));
+        let sizes = sizes.map(|((key, _), size)| (*key, size.rounded()));
         let mut hitters: Vec<_> = sizes.filter(|&(_, size)| size > threshold).collect();
         hitters.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
         hitters
@@ -250,7 +240,7 @@ impl<K: Key> Accumulation<K> {
     pub fn heavy_changes<'a>(&'a self, before: &'a Self, threshold: u64) -> Vec<(K, u64, u64)> {
         let keys = |epoch: &'a Self| epoch.flows.iter().map(|flow| &flow.0);
         let new = keys(self).filter(|key| before.place(key).is_none());
-        let size = |epoch: &Self, key| epoch.size_of(key).estimate.value.round() as u64;
+        let size = |epoch: &Self, key| epoch.size_of(key).estimate.rounded();
         let mut changes: Vec<_> = keys(before)
             .chain(new)
             .map(|key| (*key, size(before, key), size(self, key)))

@@ -17,6 +17,13 @@ impl Estimate {
     pub fn is_lower_bound(&self) -> bool {
         self.standard_error.is_none()
     }
+
+    /// The nearest whole number, the larger of two.
+    pub(super) fn rounded(&self) -> u64 {
+        // As `f64::round`, which is a call where not all CPUs have an instruction for it.
+        let whole = self.value as u64;
+        whole + u64::from(self.value - whole as f64 >= 0.5)
+    }
 }
 
 /// Flows that the classifier saw, by linear counting (section 4.2 of the ChameleMon paper; Whang

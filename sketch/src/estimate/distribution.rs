@@ -87,9 +87,7 @@ impl Counted {
     ) -> Vec<(u64, f64)> {
         // Where no sizes are known, those beyond the last array are still listed.
         let estimated_below = self.known_from.min(self.last());
-        let mut known: Vec<u64> =
-            known_sizes.into_iter().filter(|&size| size >= estimated_below).collect();
-        known.sort_unstable();
+        let known = tallied(known_sizes.into_iter().filter(|&size| size >= estimated_below));
 
         let mut list = if self.known_from == 1 {
             List::default()
@@ -103,7 +101,7 @@ impl Counted {
             self.estimated = (!depends).then(|| list.clone());
             list
         };
-        list.extend(known.chunk_by(u64::eq).map(|flows| (flows[0], flows.len() as f64)));
+        list.extend(known);
         list.sizes
     }
 
@@ -162,16 +160,32 @@ pub fn tells_distribution(classifier: &TowerSketch, known_from: u64) -> bool {
 }
 
 /// The known flows as an array with this ceiling sees them; `None` where all of them are beyond.
-fn known_below(known: &[u64], known_from: u64, ceiling: usize) -> Option<(usize, Sizes)> {
+fn known_below(known: &[(u64, f64)], known_from: u64, ceiling: usize) -> Option<(usize, Sizes)> {
     let from = usize::try_from(known_from).ok().filter(|&from| from <= ceiling)?;
     let mut sizes = Sizes { flows: vec![0.0; ceiling], above: 0.0 };
-    for &size in known {
+    for &(size, number) in known {
         match sizes.flows.get_mut(size as usize) {
-            Some(flows) => *flows += 1.0,
-            None => sizes.above += 1.0,
+            Some(flows) => *flows = number,
+            None => sizes.above += number,
         }
     }
     Some((from, sizes))
+}
+
+/// The sizes that there are, ascending, and how many flows have each.
+fn tallied(sizes: impl Iterator<Item = u64>) -> Vec<(u64, f64)> {
+    // Most are small: they need not be sorted.
+    let (mut small, mut large) = (vec![0_u32; 4 * DENSE], Vec::new());
+    for size in sizes {
+        match small.get_mut(size as usize) {
+            Some(number) => *number += 1,
+            None => large.push(size),
+        }
+    }
+    large.sort_unstable();
+    let large = large.chunk_by(u64::eq).map(|flows| (flows[0], flows.len() as f64));
+    let small = (0..).zip(small).filter(|&(_, number)| number > 0);
+    small.map(|(size, number)| (size, number.into())).chain(large).collect()
 }
 
 /// The distribution as it is put together, in ascending sizes.

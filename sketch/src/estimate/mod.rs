@@ -43,6 +43,7 @@ mod cardinality;
 mod distribution;
 mod elephants;
 mod entropy;
+mod index;
 mod mrac;
 mod size;
 

@@ -259,6 +259,9 @@ pub(super) fn compound_poisson(rates: &[f64], values: &mut [f64]) {
     }
     values.fill(0.0);
     values[0] = (-load.min(600.0)).exp();
+    // Within a block, each value waits for the one before. So what a block adds to those after the
+    // next is added once the next one is on its way: the CPU does both at once.
+    let mut pending = None;
     for start in (0..values.len()).step_by(BLOCK) {
         let end = (start + BLOCK).min(values.len());
         for value in start..end {
@@ -270,12 +273,17 @@ pub(super) fn compound_poisson(rates: &[f64], values: &mut [f64]) {
             }
         }
         let (done, later) = values.split_at_mut(end);
+        if let Some(factors) = pending.take() {
+            let reach = later.len().min(rates.len().saturating_sub(1 + BLOCK));
+            add_products(&mut later[..reach], &moments[2 * BLOCK + 1..], &factors);
+        }
         if let Ok(block) = <&[f64; BLOCK]>::try_from(&done[start..]) {
-            let reach = later.len().min(rates.len().saturating_sub(1));
+            let reach = later.len().min(rates.len().saturating_sub(1)).min(BLOCK);
             // A value that is one higher meets the moment of a size that is one lower.
             let mut factors = *block;
             factors.reverse();
             add_products(&mut later[..reach], &moments[BLOCK + 1..], &factors);
+            pending = Some(factors);
         }
     }
 }

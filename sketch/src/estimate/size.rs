@@ -7,53 +7,110 @@
 
 use super::Estimate;
 use super::mrac::sums_below;
-use crate::hash::Hashes;
+use crate::burst::BURST;
+use crate::hash::{HashFamily, Hashes};
+use crate::key::Key;
+use crate::simd::{Engine, Isa, Work};
 use crate::tower::{OVERFLOW, TowerSketch};
 
 /// Rounds of taking flows of the flowset out of each other's counters.
 const ROUNDS: usize = 2;
 
-/// A flow of the flowset.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Recorded {
-    /// Its hashes.
-    pub hashes: Hashes,
-    /// Its packets that are in the flowset.
-    pub packets: u64,
+/// The flows of the HH flowset, and the counters that they fall on.
+pub(super) struct Flowset {
+    /// Of each flow the packets that are in the flowset.
+    packets: Vec<u64>,
+    /// Their counters, array by array.
+    arrays: Vec<Places>,
 }
 
-/// What [`Sizes::in_company`] gave before, for a flow's recorded packets, its most packets and
-/// those of others: many mice have these in common.
-struct Companies {
-    before: Vec<Option<(Company, Option<Estimate>)>>,
-    /// Sizes and their weights, of one company after the other.
-    weights: Vec<(f64, f64)>,
+/// The counters of one array that the flows of the flowset fall on, in its order.
+struct Places {
+    /// Which counters; where [`Known::packets`] has them, once that is there.
+    at: Vec<u32>,
+    values: Vec<u32>,
+}
+
+impl Flowset {
+    /// Reads the counters of `flows` and their packets.
+    pub(super) fn read<K: Key>(
+        family: &HashFamily,
+        classifier: &TowerSketch,
+        flows: &[(K, u64)],
+    ) -> Self {
+        let empty = || Places {
+            at: Vec::with_capacity(flows.len()),
+            values: Vec::with_capacity(flows.len()),
+        };
+        let mut arrays: Vec<Places> = classifier.levels().map(|_| empty()).collect();
+        let (mut keys, mut hashes) = ([K::default(); BURST], [Hashes::default(); BURST]);
+        for flows in flows.chunks(BURST) {
+            keys.iter_mut().zip(flows).for_each(|(to, flow)| *to = flow.0);
+            let hashes = &mut hashes[..flows.len()];
+            family.hash_burst(&keys[..flows.len()], hashes);
+            for (array, places) in arrays.iter_mut().enumerate() {
+                for hashes in &*hashes {
+                    let (at, value) = classifier.counter(array, hashes);
+                    places.at.push(at as u32);
+                    places.values.push(value);
+                }
+            }
+        }
+        Self { packets: flows.iter().map(|flow| flow.1).collect(), arrays }
+    }
+
+    /// The most packets that each flow has, of which the first `unseen` are not in the flowset.
+    pub(super) fn bounds(&self, unseen: u64) -> Vec<u64> {
+        let mut least = vec![OVERFLOW; self.packets.len()];
+        for places in &self.arrays {
+            least.iter_mut().zip(&places.values).for_each(|(least, value)| {
+                *least = (*least).min(*value);
+            });
+        }
+        let bound =
+            |(&packets, least): (&u64, u32)| (packets + unseen).min(least.into()).max(packets);
+        self.packets.iter().zip(least).map(bound).collect()
+    }
 }
 
 /// Recorded packets of a flow, its most packets, and those of others.
 type Company = (u64, u64, u64);
 
+/// What [`InCompany`] gave before, for a flow's recorded packets, its most packets and
+/// those of others: many mice have these in common.
+struct Companies {
+    /// Each with its company in one word, of which none is zero.
+    before: Vec<(u64, Option<Estimate>)>,
+    /// Room for a company's weights.
+    weights: Vec<Weight>,
+}
+
 impl Companies {
     /// A power of two.
-    const REMEMBERED: usize = 1024;
+    const REMEMBERED: usize = 2048;
 
     fn new() -> Self {
-        Self { before: vec![None; Self::REMEMBERED], weights: Vec::new() }
+        Self { before: vec![(0, None); Self::REMEMBERED], weights: Vec::new() }
     }
 
-    /// What `of` gives for `company`, or gave before.
+    /// What `of` gives for `company`, or gave before. Recorded packets are more than none and less
+    /// than [`LONGEST`].
     fn get(
         &mut self,
         company: Company,
-        of: impl FnOnce(Company, &mut Vec<(f64, f64)>) -> Option<Estimate>,
+        of: impl FnOnce(Company, &mut Vec<Weight>) -> Option<Estimate>,
     ) -> Option<Estimate> {
         let (recorded, most, others) = company;
-        let mixed = (recorded << 40 ^ most << 20 ^ others).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let entry = &mut self.before[mixed as usize >> (usize::BITS - Self::REMEMBERED.ilog2())];
-        match *entry {
-            Some((of_before, estimate)) if of_before == company => estimate,
-            _ => entry.insert((company, of(company, &mut self.weights))).1,
+        if most >> 20 != 0 || others >> 33 != 0 {
+            return of(company, &mut self.weights);
         }
+        let word = recorded << 53 | most << 33 | others;
+        let mixed = word.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let entry = &mut self.before[(mixed >> (u64::BITS - Self::REMEMBERED.ilog2())) as usize];
+        if entry.0 != word {
+            *entry = (word, of(company, &mut self.weights));
+        }
+        entry.1
     }
 }
 
@@ -74,13 +131,6 @@ impl Seen {
     fn new(value: u32, known: u64) -> Self {
         Self { value: (value != OVERFLOW).then_some(value.into()), known }
     }
-}
-
-/// The counters of one array that the flows of the flowset fall on, in its order.
-struct Places {
-    /// Where in [`Known::packets`].
-    slots: Vec<u32>,
-    values: Vec<u32>,
 }
 
 /// What the counters of a flow of the flowset say of it, whatever is known of the others.
@@ -157,9 +207,9 @@ struct Known {
 
 impl Known {
     /// No packets yet, in the counters `hit` of an array.
-    fn new(counters: u32, hit: impl Iterator<Item = usize>) -> Self {
+    fn new(counters: u32, hit: &[u32]) -> Self {
         let mut words = vec![(0_u64, 0_u32); counters.div_ceil(64) as usize];
-        hit.for_each(|at| words[at / 64].0 |= 1 << (at % 64));
+        hit.iter().for_each(|&at| words[at as usize / 64].0 |= 1 << (at % 64));
         let mut before = 0;
         for word in &mut words {
             word.1 = before;
@@ -195,7 +245,7 @@ impl Sizes {
         classifier: &TowerSketch,
         distribution: &[(u64, f64)],
         known_from: u64,
-        flowset: &[Recorded],
+        flowset: &Flowset,
     ) -> Self {
         let mut flows = vec![0.0; LONGEST];
         for &(size, more) in distribution {
@@ -207,82 +257,69 @@ impl Sizes {
         flows.truncate(known_from.min(LONGEST as u64) as usize);
         let noise = |level: crate::Level| Noise::new(&flows, level.counters, level.max());
         let arrays: Vec<Noise> = classifier.levels().map(noise).collect();
-        let known = |(array, level): (usize, crate::Level)| {
-            let hit = flowset.iter().map(|flow| classifier.counter(array, &flow.hashes).0);
-            Known::new(level.counters, hit)
-        };
-        let known = classifier.levels().enumerate().map(known).collect();
+        let levels = classifier.levels().zip(&flowset.arrays);
+        let known = levels.map(|(level, places)| Known::new(level.counters, &places.at)).collect();
         Self { prior, arrays, known }
     }
 
     /// The sizes of the flows of the flowset, in its order, the first `unseen` packets of their
-    /// counters not being recorded. `own` is what they are taken for to begin with.
+    /// counters not being recorded; and the nearest whole numbers. `own` is what they are taken for
+    /// to begin with.
     pub(super) fn of_flowset(
         &mut self,
-        classifier: &TowerSketch,
-        flowset: &[Recorded],
+        mut flowset: Flowset,
         unseen: u64,
         mut own: Vec<u64>,
-    ) -> Vec<Estimate> {
-        let places: Vec<Places> =
-            (0..self.arrays.len()).map(|array| self.places(classifier, array, flowset)).collect();
-        let counted = self.counted(&places, flowset, unseen);
+    ) -> (Vec<Estimate>, Vec<u64>) {
+        for (known, places) in self.known.iter().zip(&mut flowset.arrays) {
+            for at in &mut places.at {
+                *at = known.slot(*at as usize).expect("a counter of the flowset") as u32;
+            }
+        }
+        let counted = self.counted(&flowset, unseen);
         let mut companies = Companies::new();
-        let mut estimates: Vec<Estimate> = Vec::new();
+        let mut estimates: Vec<Estimate> = Vec::with_capacity(counted.len());
         for round in 0..ROUNDS {
             // What other flows are taken for is asked where counters overflowed only.
-            self.know(&places, &own);
-            for (flow, (recorded, counted)) in flowset.iter().zip(&counted).enumerate() {
+            self.know(&flowset, &own, |places| places.values.contains(&OVERFLOW));
+            for (flow, (&packets, counted)) in flowset.packets.iter().zip(&counted).enumerate() {
                 if round > 0 && !counted.overflowed {
                     continue;
                 }
                 let guessed = match counted.overflowed {
-                    true => self.guessed(&places, flow, own[flow], unseen),
+                    true => self.guessed(&flowset, flow, own[flow], unseen),
                     false => u64::MAX,
                 };
-                let packets = recorded.packets;
                 let estimate = self.of_recorded(packets, *counted, guessed, unseen, &mut companies);
                 match round {
                     0 => estimates.push(estimate),
                     _ => estimates[flow] = estimate,
                 }
+                // Of no flow is it asked again in this round.
+                own[flow] = estimate.rounded();
             }
-            own.clear();
-            own.extend(estimates.iter().map(|estimate| estimate.value.round() as u64));
         }
-        self.know(&places, &own);
-        estimates
-    }
-
-    fn places(&self, classifier: &TowerSketch, array: usize, flowset: &[Recorded]) -> Places {
-        let known = &self.known[array];
-        let place = |flow: &Recorded| {
-            let (at, value) = classifier.counter(array, &flow.hashes);
-            (known.slot(at).expect("a counter of the flowset") as u32, value)
-        };
-        let (slots, values) = flowset.iter().map(place).unzip();
-        Places { slots, values }
+        self.know(&flowset, &own, |_| true);
+        (estimates, own)
     }
 
     /// The arrays that kept flows out until they had `unseen` packets, which narrow counters do
     /// not.
     fn telling<'a>(
         &'a self,
-        places: &'a [Places],
+        flowset: &'a Flowset,
         unseen: u64,
     ) -> impl Iterator<Item = (&'a Noise, &'a Known, &'a Places)> {
-        let arrays = self.arrays.iter().zip(&self.known).zip(places);
+        let arrays = self.arrays.iter().zip(&self.known).zip(&flowset.arrays);
         let arrays = arrays.map(|((noise, known), places)| (noise, known, places));
         arrays.filter(move |(noise, ..)| noise.max > unseen)
     }
 
-    fn counted(&self, places: &[Places], flowset: &[Recorded], unseen: u64) -> Vec<Counted> {
-        let nothing = |flow: &Recorded| {
-            let most = flow.packets + unseen;
-            Counted { most, exact: u64::MAX, overflowed: false }
-        };
-        let mut counted: Vec<Counted> = flowset.iter().map(nothing).collect();
-        for (.., places) in self.telling(places, unseen) {
+    fn counted(&self, flowset: &Flowset, unseen: u64) -> Vec<Counted> {
+        let nothing =
+            |packets: &u64| Counted { most: packets + unseen, exact: u64::MAX, overflowed: false };
+        let mut counted: Vec<Counted> = flowset.packets.iter().map(nothing).collect();
+        for (.., places) in self.telling(flowset, unseen) {
             for (counted, &value) in counted.iter_mut().zip(&places.values) {
                 let overflowed = value == OVERFLOW;
                 let value = if overflowed { u64::MAX } else { value.into() };
@@ -296,20 +333,21 @@ impl Sizes {
 
     /// Other packets in the emptiest of a flow's counters that overflowed: those that are known,
     /// and what is usual.
-    fn guessed(&self, places: &[Places], flow: usize, own: u64, unseen: u64) -> u64 {
-        let telling = self.telling(places, unseen).filter(|(.., at)| at.values[flow] == OVERFLOW);
+    fn guessed(&self, flowset: &Flowset, flow: usize, own: u64, unseen: u64) -> u64 {
+        let telling = self.telling(flowset, unseen).filter(|(.., at)| at.values[flow] == OVERFLOW);
         let others = telling.map(|(noise, known, at)| {
-            known.packets[at.slots[flow] as usize].saturating_sub(own) + noise.median
+            known.packets[at.at[flow] as usize].saturating_sub(own) + noise.median
         });
         others.min().unwrap_or(u64::MAX)
     }
 
-    /// Takes for known that the flows at these places, array by array, have so many packets, and
-    /// nothing of others any more.
-    fn know(&mut self, places: &[Places], own: &[u64]) {
-        for (known, places) in self.known.iter_mut().zip(places) {
+    /// Takes for known, in the arrays that are `asked`, that the flows of the flowset have so many
+    /// packets, and nothing of others any more.
+    fn know(&mut self, flowset: &Flowset, own: &[u64], asked: impl Fn(&Places) -> bool) {
+        let arrays = self.known.iter_mut().zip(&flowset.arrays);
+        for (known, places) in arrays.filter(|(_, places)| asked(places)) {
             known.packets.fill(0);
-            for (&slot, packets) in places.slots.iter().zip(own) {
+            for (&slot, packets) in places.at.iter().zip(own) {
                 known.packets[slot as usize] += packets;
             }
         }
@@ -337,14 +375,14 @@ impl Sizes {
             return Estimate { value: self.most_told() as f64, standard_error: None };
         }
         let most = bound.min(below - 1);
-        let weights: Vec<(f64, f64)> = (1..LONGEST.min(most as usize + 1))
+        let weights: Vec<Weight> = (1..LONGEST.min(most as usize + 1))
             .map(|size| {
                 let behind =
                     self.arrays.iter().zip(&seen).map(|(a, seen)| a.likelihood(seen, size));
-                (size as f64, self.prior[size] * behind.product::<f64>())
+                Weight::new(size as f64, self.prior[size] * behind.product::<f64>())
             })
             .collect();
-        let total: f64 = weights.iter().map(|weight| weight.1).sum();
+        let total: f64 = weights.iter().map(|weight| weight.weight).sum();
         if total > 0.0 && most < LONGEST as u64 {
             return least_relative_error(&weights, total);
         }
@@ -391,7 +429,8 @@ impl Sizes {
         if others >= unseen
             && fluid < LONGEST as f64
             && let Some(estimate) = companies.get((recorded, most, others), |company, weights| {
-                self.in_company(company, unseen, weights)
+                let prior = &self.prior;
+                Engine::detect().run(InCompany { company, unseen, prior, weights })
             })
         {
             return estimate;
@@ -400,31 +439,94 @@ impl Sizes {
         let spread = (others as f64 * share * (1.0 - share)).sqrt().min(most as f64 - c);
         Estimate { value: fluid, standard_error: Some(spread) }
     }
+}
 
-    /// A flow in company of at least as many packets as go unseen: each of its packets was late
-    /// enough to be recorded with a like probability, and mice are likelier than larger flows.
-    fn in_company(
-        &self,
-        (recorded, most, others): Company,
-        unseen: u64,
-        weights: &mut Vec<(f64, f64)>,
-    ) -> Option<Estimate> {
+/// A flow in company of at least as many packets as go `unseen`: each of its packets was late
+/// enough to be recorded with a like probability, and mice are likelier than larger flows.
+struct InCompany<'a> {
+    company: Company,
+    unseen: u64,
+    /// [`Sizes::prior`].
+    prior: &'a [f64],
+    /// Room for the weights.
+    weights: &'a mut Vec<Weight>,
+}
+
+impl Work for InCompany<'_> {
+    type Output = Option<Estimate>;
+
+    #[inline(always)]
+    fn work(self, _isa: impl Isa) -> Option<Estimate> {
+        let Self { company: (recorded, most, others), unseen, prior, weights } = self;
         weights.clear();
         // Ways to choose the recorded packets among all, grown with the size.
         let mut choices = 1.0_f64;
-        for size in recorded..=most.min(LONGEST as u64 - 1) {
-            let (s, missed) = (size as f64, (size - recorded) as f64);
-            if missed > 0.0 {
-                choices *= s / missed;
+        // Less than LONGEST, all of them.
+        let (first, end) = (recorded as usize, (most as usize + 1).min(LONGEST));
+        for (block, prior) in prior[first..end].chunks(LANES).enumerate() {
+            let missed = |lane: usize| block * LANES + lane;
+            let sizes = lanes(|lane| (first + missed(lane)) as f64);
+            let more = lanes(|lane| sizes[lane] / missed(lane).max(1) as f64);
+            let early = lanes(|lane| unseen as f64 / (others as f64 + sizes[lane]));
+            let late = powers(lanes(|lane| (1.0 - early[lane]).max(0.0)), |_| first);
+            let early = powers(early, missed);
+            let weighed = weights.len();
+            for (lane, prior) in prior.iter().enumerate() {
+                if missed(lane) > 0 {
+                    choices *= more[lane];
+                }
+                let weight = prior * (choices * late[lane] * early[lane]);
+                weights.push(Weight { size: sizes[lane], weight, by_size: 0.0 });
             }
-            let early = unseen as f64 / (others as f64 + s);
-            // Less than LONGEST, both of them.
-            let likelihood =
-                choices * (1.0 - early).max(0.0).powi(recorded as i32) * early.powi(missed as i32);
-            weights.push((s, self.prior[size as usize] * likelihood));
+            for weight in &mut weights[weighed..] {
+                weight.by_size = weight.weight / weight.size;
+            }
         }
-        let total: f64 = weights.iter().map(|weight| weight.1).sum();
+        let total: f64 = weights.iter().map(|weight| weight.weight).sum();
         (total.is_finite() && total > 0.0).then(|| least_relative_error(weights, total))
+    }
+}
+
+/// Sizes that are worked on side by side: one or a few vectors of them.
+const LANES: usize = 8;
+
+#[inline(always)]
+fn lanes(f: impl Fn(usize) -> f64) -> [f64; LANES] {
+    let mut lanes = [0.0; LANES];
+    for (at, lane) in lanes.iter_mut().enumerate() {
+        *lane = f(at);
+    }
+    lanes
+}
+
+/// Each lane raised to its power, by squares.
+#[inline(always)]
+fn powers(mut bases: [f64; LANES], power: impl Fn(usize) -> usize) -> [f64; LANES] {
+    let mut powers = [1.0; LANES];
+    let mut rest = power(0) | power(LANES - 1);
+    for bit in 0.. {
+        powers = lanes(|at| powers[at] * if power(at) >> bit & 1 == 1 { bases[at] } else { 1.0 });
+        rest >>= 1;
+        if rest == 0 {
+            break;
+        }
+        bases = lanes(|at| bases[at] * bases[at]);
+    }
+    powers
+}
+
+/// How likely a size is, but for a factor that is the same for all sizes.
+#[derive(Clone, Copy, Debug)]
+struct Weight {
+    size: f64,
+    weight: f64,
+    /// The weight over the size.
+    by_size: f64,
+}
+
+impl Weight {
+    fn new(size: f64, weight: f64) -> Self {
+        Self { size, weight, by_size: weight / size }
     }
 }
 
@@ -440,18 +542,41 @@ fn smoothed(flows: &[f64]) -> Vec<f64> {
     (0..flows.len()).map(mean).collect()
 }
 
-/// The size of least expected relative error among (size, weight), that is their median weighted
-/// once more by 1 / size, and the root of its expected square error.
-fn least_relative_error(weights: &[(f64, f64)], total: f64) -> Estimate {
-    let mut half: f64 = weights.iter().map(|&(size, weight)| weight / size).sum::<f64>() / 2.0;
-    let mut value = weights[0].0;
-    for &(size, weight) in weights {
-        value = size;
-        half -= weight / size;
+/// The size of least expected relative error, that is their median weighted once more by 1 / size,
+/// and the root of its expected square error.
+#[inline(always)]
+fn least_relative_error(weights: &[Weight], total: f64) -> Estimate {
+    let mut half: f64 = weights.iter().map(|weight| weight.by_size).sum::<f64>() / 2.0;
+    let mut value = weights[0].size;
+    for weight in weights {
+        value = weight.size;
+        half -= weight.by_size;
         if half <= 0.0 {
             break;
         }
     }
-    let square: f64 = weights.iter().map(|&(s, weight)| weight * (s - value) * (s - value)).sum();
+    let square = |weight: &Weight| weight.weight * (weight.size - value) * (weight.size - value);
+    let square: f64 = weights.iter().map(square).sum();
     Estimate { value, standard_error: Some((square / total).sqrt()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lanes_are_raised_to_their_powers() {
+        let bases = lanes(|lane| 0.1 + 0.13 * lane as f64);
+        for first in [0, 1, 8, 640] {
+            let own = powers(bases, |lane| first + lane);
+            let same = powers(bases, |_| first);
+            for lane in 0..LANES {
+                let close = |power: f64, to: usize| {
+                    let right = bases[lane].powi(to as i32);
+                    (power - right).abs() <= 1e-13 * right
+                };
+                assert!(close(own[lane], first + lane) && close(same[lane], first), "{first}");
+            }
+        }
+    }
 }

@@ -269,6 +269,11 @@ impl<K: Key> SizesBy<K> {
 
     /// Every flow that has been decoded, in whichever part.
     fn flows(&self) -> impl Iterator<Item = &K> {
+        self.hh_flows().chain(self.own_flows())
+    }
+
+    /// The flows of the HL and LL encoders that are not in the HH flowset.
+    fn own_flows(&self) -> impl Iterator<Item = &K> {
         let (hl, ll) = (self.own.hl.as_ref(), self.own.ll.as_ref());
         let more_hl = hl.into_iter().flat_map(HashMap::keys);
         let more_hl = more_hl.filter(|key| self.accumulation.recorded(key) == 0);
@@ -276,12 +281,26 @@ impl<K: Key> SizesBy<K> {
         let more_ll = ll.into_iter().flat_map(HashMap::keys);
         let more_ll =
             more_ll.filter(move |key| self.accumulation.recorded(key) == 0 && !in_hl(key));
-        self.hh_flows().chain(more_hl).chain(more_ll)
+        more_hl.chain(more_ll)
+    }
+
+    /// Whether [`size_of`](Self::size_of) may give more than `threshold` for a flow of the HH
+    /// flowset of which this many packets are recorded. Of most flows it can't, and that costs less
+    /// to say.
+    fn may_exceed(&self, recorded: u64, threshold: u64) -> bool {
+        // What else is known exactly of a flow has no such bound.
+        self.own.hl.is_some() || recorded + u64::from(self.attention.t_h) - 1 > threshold
+    }
+
+    /// Every flow that has been decoded and may have more than `threshold` packets.
+    fn large_flows(&self, threshold: u64) -> impl Iterator<Item = &K> {
+        let large = self.hh().filter(move |&(_, recorded)| self.may_exceed(recorded, threshold));
+        large.map(|(key, _)| key).chain(self.own_flows())
     }
 
     fn heavy_hitters(&self, threshold: u64) -> Vec<HeavyHitter> {
         let mut hitters: Vec<HeavyHitter> = self
-            .flows()
+            .large_flows(threshold)
             .map(|key| (key, self.size_of(key)))
             .filter(|(_, size)| size.size > threshold)
             .map(|(key, size)| HeavyHitter {
@@ -295,10 +314,21 @@ impl<K: Key> SizesBy<K> {
     }
 
     fn heavy_changes(&self, previous: &Self, threshold: u64) -> Vec<HeavyChange> {
-        let new = self.hh_flows().filter(|flow| previous.accumulation.recorded(flow) == 0);
+        // Both epochs are whole. A flow of at most `threshold` packets in both has changed by no
+        // more. Where one that is not in the flowset may have more, all are looked at.
+        let all = self.may_exceed(0, threshold) || previous.may_exceed(0, threshold);
+        let is_large = |sizes: &Self, recorded| all || sizes.may_exceed(recorded, threshold);
+        let is_listed = |flow: &K| {
+            let recorded = previous.accumulation.recorded(flow);
+            recorded > 0 && is_large(previous, recorded)
+        };
+        let new =
+            self.hh().filter(|&(flow, recorded)| is_large(self, recorded) && !is_listed(flow));
         let mut changes: Vec<HeavyChange> = previous
-            .hh_flows()
+            .hh()
+            .filter(|&(_, recorded)| is_large(previous, recorded))
             .chain(new)
+            .map(|(key, _)| key)
             .map(|key| HeavyChange {
                 flow: key.into(),
                 before: previous.size_of(key).size,
@@ -333,5 +363,75 @@ impl<K: Key> SizesBy<K> {
         accumulation
             .tells_distribution()
             .then(|| (accumulation.distribution().to_vec(), accumulation.entropy()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use calumma_chamelemon::frames::{Defects, IngressSide};
+    use calumma_chamelemon::{IngressGroup, Layout, Partition};
+    use calumma_sketch::{FlowKey, HashKey, Level};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn key(flow: usize) -> FlowKey {
+        FlowKey::from_words(flow as u32, 7, 1, 6)
+    }
+
+    /// What is known of flow sizes after an epoch in which flows had so many packets each.
+    fn sizes(t_h: u32, hl: u32, packets: impl Iterator<Item = u32>) -> SizesBy<FlowKey> {
+        let layout = Layout {
+            upstream_buckets: 128,
+            downstream_buckets: 128,
+            classifier: vec![Level::new(8, 256), Level::new(16, 128)],
+            ..Layout::default()
+        };
+        let partition = Partition { hh: 128 - hl, hl, ll: 0 };
+        let attention = Attention { t_h, t_l: 1, sample_rate: SampleRate::ALL, partition };
+        let family = Arc::new(HashFamily::new(&HashKey::from_bytes([3; 32])));
+        let mut group = IngressGroup::new(&layout, attention, 5).unwrap();
+        for (flow, packets) in packets.enumerate() {
+            let hashes = family.hash(&key(flow));
+            for _ in 0..packets {
+                group.record(&key(flow), &hashes);
+            }
+        }
+        let side = IngressSide::of_group(5, &group, 0, Defects::default()).to_ingress();
+        let decoded = group.upstream().part(&partition.hh_part()).decode(&family);
+        SizesBy::new(&side, group.upstream(), decoded.flows(), decoded.is_complete(), &family)
+    }
+
+    proptest! {
+        #[test]
+        fn flows_that_are_not_looked_at_are_neither_large_nor_changed(
+            t_h in 1_u32..300,
+            hl in 20_u32..60,
+            packets in prop::collection::vec((0_u32..400, 0_u32..400), 1..150),
+            threshold in 0_u64..300,
+        ) {
+            let before = sizes(t_h, hl, packets.iter().map(|flow| flow.0));
+            let after = sizes(t_h, hl, packets.iter().map(|flow| flow.1));
+            let hitters = after.heavy_hitters(threshold);
+            let hitters: BTreeSet<Flow> = hitters.into_iter().map(|hitter| hitter.flow).collect();
+            // Nobody asks for changes where an HH encoder did not decode.
+            let is_asked = before.whole && after.whole;
+            let changes = match is_asked {
+                true => after.heavy_changes(&before, threshold),
+                false => Vec::new(),
+            };
+            let listed: BTreeSet<Flow> = changes.iter().map(|change| change.flow).collect();
+            prop_assert_eq!(listed.len(), changes.len());
+            for key in (0..packets.len()).map(key) {
+                let (was, is) = (before.size_of(&key).size, after.size_of(&key).size);
+                let decoded = after.flows().any(|flow| *flow == key);
+                prop_assert_eq!(hitters.contains(&(&key).into()), decoded && is > threshold);
+                let decoded = before.has(&key) || after.has(&key);
+                let has_changed = is_asked && decoded && was.abs_diff(is) > threshold;
+                prop_assert_eq!(listed.contains(&(&key).into()), has_changed);
+            }
+        }
     }
 }
