@@ -55,7 +55,7 @@ fn main() {
         .allowlist_function("rte_eth_dev_(start|stop|close|get_port_by_name|get_name_by_port|socket_id|(get|set)_mtu)")
         .allowlist_function("rte_eth_(find_next|rx_queue_setup|tx_queue_setup)")
         .allowlist_function("rte_eth_(promiscuous_enable|stats_reset)")
-        .allowlist_function("rte_pktmbuf_(pool_create|free_bulk)")
+        .allowlist_function("rte_pktmbuf_pool_create")
         .allowlist_function("rte_mempool_(free|avail_count|in_use_count)")
         .allowlist_function("rte_member_(add|query_count|report_heavyhitter|reset|free)")
         .allowlist_function("rte_fib_(add|lookup_bulk|free)|rte_fib6_free")

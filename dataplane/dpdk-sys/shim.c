@@ -32,29 +32,71 @@ WIDTH(buf_len, 2);
 WIDTH(next, sizeof(void *));
 WIDTH(ol_flags, 8);
 
+/*
+ * ThreadSanitizer does not see DPDK's own code, by which a thread that is given an mbuf comes after
+ * the one that has given it up. Programs that it checks are built with CALUMMA_TSAN, and tell it.
+ */
+#ifdef CALUMMA_TSAN
+void __tsan_acquire(void *object);
+void __tsan_release(void *object);
+#define ACQUIRE(object) __tsan_acquire(object)
+#define RELEASE(object) __tsan_release(object)
+#else
+#define ACQUIRE(object) ((void)(object))
+#define RELEASE(object) ((void)(object))
+#endif
+
+static inline void acquire(struct rte_mbuf **mbufs, unsigned int n)
+{
+	for (unsigned int i = 0; i < n; i++)
+		ACQUIRE(mbufs[i]);
+}
+
+static inline void release(struct rte_mbuf **mbufs, unsigned int n)
+{
+	for (unsigned int i = 0; i < n; i++)
+		RELEASE(mbufs[i]);
+}
+
 uint16_t calumma_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n)
 {
-	return rte_eth_rx_burst(port, queue, mbufs, n);
+	n = rte_eth_rx_burst(port, queue, mbufs, n);
+	acquire(mbufs, n);
+	return n;
 }
 
 uint16_t calumma_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n)
 {
+	release(mbufs, n);
 	return rte_eth_tx_burst(port, queue, mbufs, n);
 }
 
 struct rte_mbuf *calumma_pktmbuf_alloc(struct rte_mempool *pool)
 {
-	return rte_pktmbuf_alloc(pool);
+	struct rte_mbuf *mbuf = rte_pktmbuf_alloc(pool);
+
+	acquire(&mbuf, mbuf != NULL);
+	return mbuf;
 }
 
 void calumma_pktmbuf_free(struct rte_mbuf *mbuf)
 {
+	release(&mbuf, 1);
 	rte_pktmbuf_free(mbuf);
+}
+
+void calumma_pktmbuf_free_bulk(struct rte_mbuf **mbufs, unsigned int n)
+{
+	release(mbufs, n);
+	rte_pktmbuf_free_bulk(mbufs, n);
 }
 
 int calumma_pktmbuf_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned int n)
 {
-	return rte_pktmbuf_alloc_bulk(pool, mbufs, n);
+	int error = rte_pktmbuf_alloc_bulk(pool, mbufs, n);
+
+	acquire(mbufs, error == 0 ? n : 0);
+	return error;
 }
 
 int calumma_rx_timestamp(int *offset, uint64_t *flag)

@@ -119,6 +119,8 @@ uint16_t calumma_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs
 struct rte_mbuf *calumma_pktmbuf_alloc(struct rte_mempool *pool);
 /* Gives an mbuf and its further segments back to their pools. */
 void calumma_pktmbuf_free(struct rte_mbuf *mbuf);
+/* The same of `n` of them. */
+void calumma_pktmbuf_free_bulk(struct rte_mbuf **mbufs, unsigned int n);
 /* Fills `mbufs` with `n` fresh mbufs: 0, or an error number where the pool has fewer: none then. */
 int calumma_pktmbuf_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned int n);
 /* Finds or makes the field of mbufs for when they were received, 8 bytes at `offset`, and the flag

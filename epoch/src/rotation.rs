@@ -31,6 +31,8 @@ pub struct Rotation<I, E> {
     bits: [Bit; 2],
     /// Late packets of epochs that are over, by the parity of their window, with its first epoch.
     late: [(u64, u64); 2],
+    /// The first epoch that is sealed here: others seal those before.
+    seals_from: u64,
 }
 
 /// What a value of the timestamp bit stands for.
@@ -67,7 +69,18 @@ impl<I, E> Rotation<I, E> {
             bits.reverse();
         }
         let (open, late) = ([None, None], [(0, 0); 2]);
-        Self { window, epoch, ingress: None, armed: None, open, bits, late }
+        Self { window, epoch, ingress: None, armed: None, open, bits, late, seals_from: 0 }
+    }
+
+    /// The same where no epoch before `epoch` is sealed: others see to those.
+    #[must_use]
+    pub fn sealing_from(self, epoch: u64) -> Self {
+        Self { seals_from: epoch, ..self }
+    }
+
+    /// Epochs of a window.
+    pub fn window(&self) -> u64 {
+        self.window
     }
 
     /// The epoch that packets entering the network are stamped with.
@@ -173,7 +186,8 @@ impl<I, E> Rotation<I, E> {
             *late = (window, 0);
         }
         late.1 += before.late;
-        (window + self.window == before.epoch + 1).then_some(*late)
+        let is_over = window + self.window == before.epoch + 1;
+        (is_over && before.epoch >= self.seals_from).then_some(*late)
     }
 
     /// Flips to `epoch`: packets are stamped with its bit from here on. Where a window begins with
@@ -295,6 +309,34 @@ mod tests {
             rotation.none_late(first - 1);
             rotation.late(timestamp_bit(first + 1), 2);
             assert_eq!(rotation.arm(first + 1, groups()).0, Some((first - 1, 2)));
+        }
+    }
+
+    /// Of two that follow each other each epoch, or window, is sealed by one, that which others may
+    /// still have seen to when it ended.
+    #[test]
+    fn what_others_seal_is_not_sealed_again() {
+        for (window, end) in [(1, 24), (3, 24), (3, 25)] {
+            let mut before = Rotation::<Count, Count>::new(17, window);
+            let mut after = Rotation::<Count, Count>::new(end - 1, window).sealing_from(end);
+            let mut sealed = Vec::new();
+            for epoch in 18..40 {
+                let groups = || Some((Count(0), Count(0)));
+                if epoch < end {
+                    sealed.extend(before.arm(epoch, groups()).0);
+                } else {
+                    sealed.extend(before.close(epoch).filter(|_| epoch <= end + 1));
+                    sealed.extend(after.arm(epoch, groups()).0);
+                }
+                for of in [&mut before, &mut after] {
+                    of.flip(epoch);
+                    of.take(epoch - 1);
+                    of.none_late(epoch - 1);
+                }
+            }
+            let sealed: Vec<u64> = sealed.into_iter().map(|(epoch, _)| epoch).collect();
+            let all: Vec<u64> = (sealed[0]..39 - window).step_by(window as usize).collect();
+            assert_eq!(sealed, all, "windows of {window}, up to {end}");
         }
     }
 

@@ -10,11 +10,11 @@ use std::ops::AddAssign;
 use calumma_epoch::EpochClock;
 use calumma_sketch::KeyKind;
 use calumma_wire::{Domain, Secret};
-use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::carrier::Carrier;
 use crate::counters::Counters;
 use crate::measure::{FromLcore, MOST_SYSTEMS, Mailbox, NewSystem, Session, Side, ToLcore};
+use crate::sync::{Receiver, Sender, bounded};
 use crate::system::{AnyRecord, Groups, SwitchSystem};
 
 /// Pairs of records each lcore has of a system: two in use, one on its way, one to spare.
@@ -103,8 +103,6 @@ struct System {
     of: Box<dyn SwitchSystem>,
     /// The first epoch that it measures.
     first_epoch: u64,
-    /// Whether the same system seals all epochs before that.
-    succeeds: bool,
     /// Lcores that it has left.
     left: usize,
     free_ingress: Vec<Box<dyn AnyRecord>>,
@@ -275,11 +273,13 @@ impl LcoreMerger {
     /// # Errors
     /// Where there are as many systems as there may be.
     pub fn add(&mut self, first_epoch: u64, of: Box<dyn SwitchSystem>) -> Result<usize, String> {
-        self.add_as(first_epoch, of, false)
+        self.add_after(None, first_epoch, of)
     }
 
-    /// Lets a system of the session go on by another half from `epoch` on; gives the new number.
-    /// What it has measured before still comes under the old one.
+    /// Lets a system of the session measure by another half from `epoch` on; gives the new number.
+    /// The half before it ends there, if it was not [removed](Self::remove) from an earlier epoch
+    /// on. What it has measured still comes under its own number; an lcore that learns of both late
+    /// seals each epoch by one of the two.
     ///
     /// # Errors
     /// As [`add`](Self::add); then nothing changes.
@@ -289,9 +289,7 @@ impl LcoreMerger {
         epoch: u64,
         of: Box<dyn SwitchSystem>,
     ) -> Result<usize, String> {
-        let new = self.add_as(epoch, of, true)?;
-        self.remove(system, epoch);
-        Ok(new)
+        self.add_after(Some(system), epoch, of)
     }
 
     /// Lets marks be signed by another secret from `epoch` on.
@@ -299,11 +297,11 @@ impl LcoreMerger {
         self.lcores.iter_mut().for_each(|lcore| lcore.send(ToLcore::Sign { epoch, secret }));
     }
 
-    fn add_as(
+    fn add_after(
         &mut self,
+        after: Option<usize>,
         first_epoch: u64,
         of: Box<dyn SwitchSystem>,
-        succeeds: bool,
     ) -> Result<usize, String> {
         if self.systems.len() == MOST_SYSTEMS {
             return Err(format!("a switch runs {MOST_SYSTEMS} systems at most"));
@@ -327,11 +325,10 @@ impl LcoreMerger {
             lcore.pairs.insert(system, 0);
             lcore.lates.insert(system, 0);
             let half = of.on_lcore(self.keys);
-            lcore.send(ToLcore::Add(NewSystem { system, first_epoch, half, succeeds }));
+            lcore.send(ToLcore::Add(NewSystem { system, first_epoch, half, after }));
         }
         let left = 0;
-        let added =
-            System { of, first_epoch, succeeds, left, free_ingress, free_by_bit, free_late };
+        let added = System { of, first_epoch, left, free_ingress, free_by_bit, free_late };
         self.systems.insert(system, added);
         self.hand_out(system);
         self.hand_out_late(system);
@@ -457,9 +454,8 @@ impl LcoreMerger {
                 let (late_packets, late) = (pending.late_packets, pending.late.sum.take());
                 self.discard(system, pending);
                 // An epoch that ended before the system was on has nothing to seal.
-                let of = self.systems.get(&system);
-                let (first, succeeds) = of.map_or((0, false), |of| (of.first_epoch, of.succeeds));
-                if epoch + 1 < first && late_packets == 0 || epoch < first && succeeds {
+                let first = self.systems.get(&system).map_or(0, |of| of.first_epoch);
+                if epoch + 1 < first && late_packets == 0 {
                     late.into_iter().for_each(|late| self.recycle_late(system, late));
                     return None;
                 }
@@ -485,7 +481,8 @@ impl LcoreMerger {
             FromLcore::Sealed { .. }
             | FromLcore::Removed { .. }
             | FromLcore::ClockSet { .. }
-            | FromLcore::Over(_) => None,
+            | FromLcore::Over(_)
+            | FromLcore::Unused(_) => None,
         }
     }
 

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use calumma_sketch::{BURST, Key};
-use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::flows::Flows;
 use crate::int::report::Summary;
 use crate::packet::Packet;
 use crate::parse::detail::{digest, ip_fields};
+use crate::sync::{Receiver, Sender, bounded};
 
 /// Most bytes of a packet that are handed on.
 pub const MOST_BYTES: usize = 256;

@@ -137,6 +137,10 @@ where
 
 /// Records of any system, moved by the events of an epoch.
 pub trait AnySlots {
+    /// Lets `first` be the first epoch that is armed, and leaves the sealing of epochs before
+    /// `seals_from` to others. To be called before anything is armed.
+    fn start(&mut self, first: u64, seals_from: u64);
+
     /// Takes empty records, to arm an epoch with.
     fn supply(&mut self, groups: Groups);
 
@@ -183,6 +187,11 @@ where
     E: Record<Plan = I::Plan> + Clone,
     L: Record + Clone,
 {
+    fn start(&mut self, first: u64, seals_from: u64) {
+        let window = self.rotation.window();
+        self.rotation = Rotation::new(first.saturating_sub(1), window).sealing_from(seals_from);
+    }
+
     fn supply(&mut self, groups: Groups) {
         let ingress = groups.ingress.into_any().downcast();
         let by_bit = groups.by_bit.into_any().downcast();

@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use crate::fuzz::{self, Built, Target};
 use crate::runner::{Runner, as_root};
 use crate::sanitize::{self, Nightly};
+use crate::schedules;
 use crate::shell::cargo;
 use crate::steps::{Job, Steps};
 use crate::{machine, runner};
@@ -46,6 +47,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     } else {
         steps.check("linting", lint())?;
     }
+    steps.tests("testing under drawn schedules", schedules::tests())?;
     steps.tests("testing SQL over the archive", runner::queries())?;
 
     sanitized(&mut steps)?;
@@ -60,6 +62,7 @@ const FUZZ_SECONDS: u64 = 5;
 fn besides() -> Result<Vec<Job>> {
     let mut jobs = vec![Job::check("linting", lint())];
     jobs.push(Job::check("checking files and the documentation", hygiene()?));
+    jobs.push(Job::build("building the tests of drawn schedules", only_built(schedules::tests())));
     jobs.push(Job::build("building SQL over the archive", only_built(runner::queries())));
     if let Some(nightly) = Nightly::find() {
         for (what, tests) in [

@@ -10,6 +10,7 @@ mod package;
 mod release;
 mod runner;
 mod sanitize;
+mod schedules;
 mod shell;
 mod steps;
 mod tools;

@@ -10,6 +10,7 @@ use crate::fuzz::{self, Built, Target};
 use crate::release;
 use crate::runner::as_root;
 use crate::sanitize::{self, Nightly};
+use crate::schedules;
 use crate::shell::{self, cargo};
 use crate::steps::Steps;
 use crate::{checks, machine};
@@ -33,6 +34,10 @@ pub(crate) fn run(seeds: u64, fuzz_seconds: u64, out: &Path) -> Result<ExitCode>
     as_root(&mut soak)?;
     steps.tests("soaking, and routers of all kinds", soak)?;
 
+    let mut schedules = schedules::tests();
+    schedules.env("CALUMMA_SWEEPS", "large");
+    steps.tests("testing under many drawn schedules", schedules)?;
+
     checks::sanitized(&mut steps)?;
     run_threads(&mut steps)?;
     run_targets(&mut steps, fuzz_seconds)?;
@@ -51,7 +56,10 @@ fn run_threads(steps: &mut Steps) -> Result<()> {
     match Nightly::find().filter(|nightly| nightly.has_source()) {
         Some(nightly) => {
             let threads = sanitize::threads(nightly)?;
-            steps.tests("testing threads with ThreadSanitizer", threads)
+            steps.tests("testing threads with ThreadSanitizer", threads)?;
+            let mut programs = sanitize::programs(nightly)?;
+            as_root(&mut programs)?;
+            steps.tests("testing the switch as a program with ThreadSanitizer", programs)
         }
         None => {
             let needs = "it needs `rustup component add rust-src --toolchain nightly`";

@@ -73,13 +73,28 @@ pub(crate) fn dpdk(nightly: Nightly) -> Result<Command> {
 /// system's, and that it orders what threads do is not seen, so tests in which packets pass by its
 /// rings are left out.
 pub(crate) fn threads(nightly: Nightly) -> Result<Command> {
+    let mut cargo = threaded(nightly)?;
+    cargo.args(["--lib", "--test", "packets"]).env("PROPTEST_CASES", "4");
+    Ok(cargo)
+}
+
+/// Tests that run the switch as a program, between network namespaces too. Its threads hand mbufs
+/// to each other by channels and by pools, and of pools the shim says what they order.
+pub(crate) fn programs(nightly: Nightly) -> Result<Command> {
+    let mut cargo = threaded(nightly)?;
+    cargo.args(["--test", "program", "--no-fail-fast", "--"]);
+    cargo.args(["--include-ignored", "--test-threads=1"]).args(PROGRAMS);
+    Ok(cargo)
+}
+
+/// The modules of tests that run the switch for a while, and hold no time against a bound.
+const PROGRAMS: [&str; 4] = ["interfaces::", "operation::", "pcap_port::", "routed::"];
+
+fn threaded(nightly: Nightly) -> Result<Command> {
     let mut cargo = nightly.cargo("threads");
     cargo.args(["cargo", "test", "-Zbuild-std", "--target", &host()?]);
-    cargo.args(["--package", "calumma-edge", "--lib", "--test", "packets"]);
-    cargo
-        .env("RUSTFLAGS", "-Zsanitizer=thread")
-        .env("CC", "clang")
-        .env("CFLAGS", "-fsanitize=thread")
-        .env("PROPTEST_CASES", "4");
+    cargo.args(["--package", "calumma-edge"]);
+    cargo.env("RUSTFLAGS", "-Zsanitizer=thread");
+    cargo.env("CC", "clang").env("CFLAGS", "-DCALUMMA_TSAN");
     Ok(cargo)
 }

@@ -23,6 +23,7 @@ use crate::config::{Role, Settings};
 use crate::control::paths::Order;
 use crate::live::{Line, Report, ToLcore};
 use crate::measure::{Leaving, Moment};
+use crate::sync::tsc;
 use crate::worker::Worker;
 
 /// By how much the clock may seem to be set between two readings of it: each takes up to 10 us.
@@ -34,6 +35,8 @@ pub struct PortQueues {
     pub rx: RxQueue,
     /// Packets out.
     pub tx: TxQueue,
+    /// Position among the switch's ports; not all of them need be the lcore's.
+    pub number: u16,
     /// What is on the other side.
     pub role: Role,
     /// Whether that is a host with a sink of its own.
@@ -120,7 +123,7 @@ pub fn run<F: Forwarder>(
             let began_ns = worker.asks_arrivals().then(|| pace.unix_ns(meter.now()));
             let received = if open { port.rx.rx_at_most(&mut burst, most) } else { 0 };
             if let Some(began_ns) = began_ns {
-                let over_ns = if received > 0 { pace.unix_ns(dpdk::tsc()) } else { began_ns };
+                let over_ns = if received > 0 { pace.unix_ns(tsc()) } else { began_ns };
                 let emptied = open && received < most;
                 let polled = port.polls.polled(began_ns, over_ns, emptied);
                 let last = burst.as_slice().last().filter(|_| received > 0);
@@ -138,14 +141,15 @@ pub fn run<F: Forwarder>(
             if worker.probes.wants_sample() && port.role == Role::Host {
                 worker.probes.sample(burst.as_slice(), at);
             }
+            worker.received_by(ports[at].number);
             forwarder.forward(&mut worker, &ports, at, &mut burst);
             meter.worked();
             let retries = settings.transmit_retries;
-            let now_ns = || pace.unix_ns(dpdk::tsc());
+            let now_ns = || pace.unix_ns(tsc());
             forwarder.flush(&mut worker, &mut ports, at, &mut burst, retries, now_ns);
             meter.sent();
         }
-        let now_ns = || pace.unix_ns(dpdk::tsc());
+        let now_ns = || pace.unix_ns(tsc());
         idle &= !forwarder.poll(&mut worker, &mut ports, settings.transmit_retries, now_ns);
         pace.end_round(idle, &settings);
         meter.end_round(idle);

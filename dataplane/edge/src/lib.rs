@@ -23,6 +23,7 @@ pub mod profile;
 pub mod reports;
 pub mod status;
 pub mod switch;
+pub mod sync;
 pub mod telemetry;
 pub mod top;
 

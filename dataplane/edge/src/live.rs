@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use calumma_plane::probe::{FromLcore, LcoreProbes, ProbeKey, ProbeLine};
-use crossbeam_channel::{Receiver, Sender, bounded};
+use calumma_plane::sync::{Receiver, Sender, bounded};
 use dpdk::Mempool;
 
 use crate::config::Settings;

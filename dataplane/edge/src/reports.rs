@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use calumma_plane::int::report::{SEQUENCES, put, put_group};
 use calumma_plane::outlet::{Counts, Outlets, Sample};
-use crossbeam_channel::Receiver;
+use calumma_plane::sync::Receiver;
 use tracing::{info, warn};
 
 use crate::config::ReportsConfig;

@@ -7,11 +7,10 @@
 use std::cell::Cell;
 use std::net::IpAddr;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
-
 use super::{Headers, Probe, ProbeKey, addresses, is_like_one};
 use crate::carrier::Mark;
 use crate::packet::Packet;
+use crate::sync::{Receiver, Sender, bounded};
 
 /// What an lcore may have found before the control thread looks; the rest is forgotten.
 const WAITING: usize = 1024;

@@ -30,9 +30,11 @@ fn hops(clock: EpochClock, window: u16) -> Box<dyn SwitchSystem> {
         clock,
         first_epoch: FIRST_EPOCH,
         lcores: 1,
+        ports: None,
         routes: RouteWatch::default(),
         outlets: Outlets::default(),
         carries_claims: true,
+        carries_hops: false,
         carries_stacks: true,
     };
     let setup = Setup { flows: 64, window }.encode();
@@ -366,6 +368,31 @@ proptest! {
                 prop_assert!((from..end).all(|epoch| sealed.contains(&epoch)), "{sealed:?}");
                 prop_assert!(sealed.iter().all(|&epoch| epoch < end), "{sealed:?}");
             }
+        }
+    }
+}
+
+/// Lcores that learn late that a system leaves and returns, and of both at once, measure by the one
+/// half for longer and by the other from later on. Each epoch is sealed once all the same.
+#[test]
+fn a_system_that_leaves_and_returns_seals_each_epoch_once_however_late_lcores_learn_of_it() {
+    let clock = EpochClock::new(EPOCH_NS, Guards::default()).unwrap();
+    let asked = FIRST_EPOCH + 6;
+    for case in 0..36 {
+        let (window, gone, late) = ([1, 3][case % 2], case as u64 / 2 % 3, case as u64 / 6);
+        let mut edge = Switch::new(Carrier::default(), clock, window);
+        edge.advance_to(clock.start_of(asked - 1 + late) + 20_000_000);
+        edge.merger.remove(0, asked);
+        edge.hops.push(edge.merger.succeed(0, asked + gone, hops(clock, window)).unwrap());
+        edge.advance_to(clock.start_of(asked + 20));
+        let sealed: Vec<u64> = edge.sealed.iter().map(|(_, epoch)| *epoch).collect();
+        let case = format!("windows of {window}, {gone} epochs off, {late} late: {sealed:?}");
+        assert!(sealed.is_sorted_by(|before, after| before < after), "{case}");
+        let (window, end) = (u64::from(window), asked + late);
+        let (first, last) = (asked + gone.max(late), asked + 18);
+        for epoch in (FIRST_EPOCH..last).filter(|epoch| epoch.is_multiple_of(window)) {
+            let is_whole = epoch + window <= end || epoch >= first && epoch + window <= last;
+            assert!(!is_whole || sealed.contains(&epoch), "epoch {epoch}, {case}");
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::measure::Moment;
 use crate::profile::Profile;
+use crate::sync::{tsc, tsc_hz};
 
 /// The profile of an lcore, and the burst under way.
 #[derive(Debug)]
@@ -22,8 +23,8 @@ pub struct Meter {
 impl Meter {
     /// An empty profile, as of now.
     pub fn start() -> Self {
-        let profile = Box::new(Profile::new(dpdk::tsc_hz()));
-        let now = dpdk::tsc();
+        let profile = Box::new(Profile::new(tsc_hz()));
+        let now = tsc();
         Self { profile, now, moment: Moment::Ordinary, sampled: false, received: 0, worked: 0 }
     }
 
@@ -43,19 +44,19 @@ impl Meter {
     #[inline]
     pub fn received(&mut self) {
         self.sampled = self.profile.samples();
-        self.received = if self.sampled { dpdk::tsc() } else { 0 };
+        self.received = if self.sampled { tsc() } else { 0 };
     }
 
     /// The burst is ready to be sent.
     #[inline]
     pub fn worked(&mut self) {
-        self.worked = if self.sampled { dpdk::tsc() } else { 0 };
+        self.worked = if self.sampled { tsc() } else { 0 };
     }
 
     /// The burst has been sent.
     #[inline]
     pub fn sent(&mut self) {
-        let (began, sent) = (self.now, dpdk::tsc());
+        let (began, sent) = (self.now, tsc());
         self.profile.burst(sent - began, self.moment);
         if self.sampled {
             let (received, worked) = (self.received, self.worked);
@@ -68,7 +69,7 @@ impl Meter {
     #[inline]
     pub fn end_round(&mut self, idle: bool) {
         if idle {
-            let woken = dpdk::tsc();
+            let woken = tsc();
             self.profile.idle(woken - self.now);
             self.now = woken;
         }

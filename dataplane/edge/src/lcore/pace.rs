@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use calumma_switch_host::{steady_ns, unix_ns};
-
 use crate::config::Settings;
 use crate::lcore::clock::TscClock;
 use crate::measure::Moment;
+use crate::sync::{self, steady_ns, unix_ns};
 
 /// Packets received at once around an epoch event. What they touch is further from the CPU than
 /// usual, so that 32 would take longer than in other bursts. Vector drivers receive no fewer.
@@ -35,7 +34,7 @@ impl Pace {
     /// Starts the clock.
     pub fn start() -> Self {
         let clocks: Clocks = || (unix_ns(), steady_ns());
-        let clock = TscClock::new(dpdk::tsc_hz(), dpdk::tsc as Ticks, clocks);
+        let clock = TscClock::new(sync::tsc_hz(), sync::tsc as Ticks, clocks);
         Self { clock, set_by_ns: 0, small_bursts: 0, idle_polls: 0 }
     }
 
@@ -100,7 +99,7 @@ impl Pace {
     pub fn end_round(&mut self, idle: bool, settings: &Settings) {
         self.idle_polls = if idle { self.idle_polls.saturating_add(1) } else { 0 };
         if self.idle_polls >= settings.idle_polls && settings.idle_sleep_us > 0 {
-            std::thread::sleep(Duration::from_micros(settings.idle_sleep_us.into()));
+            sync::sleep(Duration::from_micros(settings.idle_sleep_us.into()));
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use calumma_analysis::alert::{AlertLimits, Details, Fact, Reading, Rules};
+use calumma_analysis::alert::{AlertLimits, Fact, Reading, Rules};
 use calumma_analysis::losses::{FlowCounts, Lost, LostAt};
 use calumma_analysis::metrics::{ReportMetrics, counters};
 use calumma_analysis::places::{Bounds, Locators, Passed};
@@ -307,9 +307,5 @@ impl Rules for TableIsFull {
         let node = fact.node.as_deref().unwrap_or_default();
         let now = if over { "again holds all flows" } else { "holds fewer flows than there are" };
         format!("the table of {node} {now}")
-    }
-
-    fn details(&self, _fact: &Fact, _report: &dyn Report) -> Details {
-        Details::default()
     }
 }

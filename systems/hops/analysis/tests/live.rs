@@ -62,6 +62,7 @@ impl System for HeldHops {
             counted: None,
             looped: None,
             black_holes: None,
+            superspreaders: None,
             line: line.collect::<Vec<_>>().join("  "),
         })
     }

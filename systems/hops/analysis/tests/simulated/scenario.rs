@@ -48,6 +48,7 @@ impl System for HeldHops {
             counted: None,
             looped: None,
             black_holes: None,
+            superspreaders: None,
             line: String::new(),
         })
     }
