@@ -113,7 +113,7 @@ impl<const N: usize> Burst<N> {
         // now that the burst ends before them.
         unsafe {
             let first = self.mbufs.as_mut_ptr().add(len).cast();
-            dpdk_sys::rte_pktmbuf_free_bulk(first, gone as u32);
+            dpdk_sys::calumma_pktmbuf_free_bulk(first, gone as u32);
         }
     }
 

@@ -7,6 +7,7 @@ use std::any::Any;
 use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
@@ -139,9 +140,9 @@ impl Eal {
     /// signal its own end, however it comes.
     ///
     /// # Errors
-    /// When there are fewer lcores than inputs, one of those is at work, or the calling thread is
-    /// not the main lcore; nothing runs then. When what ran on an lcore panicked: the first one
-    /// of them, after all have ended.
+    /// When there are fewer lcores than inputs, one of those is at work or can't be launched on, or
+    /// the calling thread is not the main lcore; nothing runs then. When what ran on an lcore
+    /// panicked: the first one of them, after all have ended.
     pub fn run_on_lcores<T, R>(
         &self,
         inputs: Vec<T>,
@@ -151,7 +152,20 @@ impl Eal {
         T: Send,
         R: Send,
     {
-        let lcores = self.lcores();
+        self.run_on(&self.lcores(), inputs, work)
+    }
+
+    /// The same on these lcores, the main one first.
+    fn run_on<T, R>(
+        &self,
+        lcores: &[u32],
+        inputs: Vec<T>,
+        work: impl Fn(T) -> R + Sync,
+    ) -> Result<Vec<R>>
+    where
+        T: Send,
+        R: Send,
+    {
         if inputs.len() > lcores.len() {
             return Err(Error::Lcores { lcores: lcores.len(), wanted: inputs.len() });
         }
@@ -160,18 +174,33 @@ impl Eal {
         }
         self.check_main()?;
 
-        let work = &work;
+        // Whether all are launched: none begins before.
+        let begin = OnceLock::<bool>::new();
+        let (begin, work) = (&begin, &work);
         let mut inputs = inputs.into_iter();
         let Some(first) = inputs.next() else { return Ok(Vec::new()) };
         let mut launched = Vec::with_capacity(inputs.len());
+        let mut failed = None;
         for (input, &lcore) in inputs.zip(&lcores[1..]) {
+            let job = move || begin.wait().then(|| work(input));
             // SAFETY: the handle is joined or dropped before this function returns or unwinds, so
-            // `work` and what the input borrows are still there.
-            launched.push(unsafe { self.start(lcore, move || work(input)) }?);
+            // `begin`, `work` and what the input borrows are still there.
+            match unsafe { self.start(lcore, job) } {
+                Ok(handle) => launched.push(handle),
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
+        }
+        let _ = begin.set(failed.is_none());
+        if let Some(error) = failed {
+            return Err(error);
         }
         let first = catch_unwind(AssertUnwindSafe(|| work(first)));
         let mut outputs = vec![said(lcores[0], first)];
-        outputs.extend(launched.into_iter().map(LcoreHandle::join));
+        // All have begun.
+        outputs.extend(launched.into_iter().filter_map(|handle| handle.join().transpose()));
         outputs.into_iter().collect()
     }
 
@@ -242,5 +271,35 @@ fn message(panic: &(dyn Any + Send)) -> String {
         (Some(text), _) => (*text).to_owned(),
         (_, Some(text)) => text.clone(),
         _ => "no message".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::time::{Duration, Instant};
+
+    /// Alone in its process, as the EAL can be initialised once.
+    #[test]
+    fn where_one_lcore_is_not_launched_none_works_and_none_is_left_behind() {
+        let eal = crate::common::eal(3, &[]);
+        let (stop, begun) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let work = |()| {
+            begun.fetch_add(1, Ordering::Relaxed);
+            let end = Instant::now() + Duration::from_secs(10);
+            while !stop.load(Ordering::Relaxed) && Instant::now() < end {
+                thread::yield_now();
+            }
+        };
+        // The third is at rest when that is asked, and at work when it is launched.
+        let failed = eal.run_on(&[0, 1, 2, 2], vec![(); 4], work);
+        assert!(matches!(failed, Err(Error::Busy(2))), "{failed:?}");
+        assert_eq!(begun.load(Ordering::Relaxed), 0);
+        assert!(is_idle(1) && is_idle(2));
+
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(eal.run_on_lcores(vec![(); 3], work).unwrap().len(), 3);
+        assert_eq!(begun.load(Ordering::Relaxed), 3);
     }
 }

@@ -33,6 +33,12 @@
 
 #![allow(unsafe_code)]
 
+#[cfg(test)]
+#[path = "../tests/common/mod.rs"]
+mod common;
+#[cfg(test)]
+extern crate self as dpdk;
+
 mod burst;
 mod cache;
 mod eal;
