@@ -4,7 +4,7 @@
 //! the others', and of those one for ARP and neighbour discovery alone: whatever a host floods the
 //! slow path with, its neighbours' Ethernet addresses stay known.
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use calumma_plane::sync::{Receiver, Sender, bounded};
 
 use super::decide::{Arrived, Task};
 

@@ -66,10 +66,9 @@ pub struct Link {
 pub fn link(bytes: &[u8], shim: Option<u16>) -> Option<Link> {
     let mut link = untagged_or_tagged(bytes)?;
     if shim == Some(link.ether_type)
-        && let Some(inner) = Shim::ether_type_behind(bytes, link.end)
+        && let Some(behind) = Shim::ether_type_behind(bytes, link.end)
     {
-        link.ether_type = inner;
-        link.end += Shim::LEN;
+        (link.ether_type, link.end) = behind;
     }
     Some(link)
 }

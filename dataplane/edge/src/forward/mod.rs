@@ -19,6 +19,7 @@ pub mod config;
 pub mod counters;
 pub mod decide;
 pub mod exchange;
+mod found;
 pub mod header;
 pub mod links;
 pub mod lpm;

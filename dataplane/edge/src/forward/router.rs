@@ -7,8 +7,8 @@
 //! network when it comes from the fabric for a host or for the switch itself. From host to host on
 //! the same switch it does both. From fabric to fabric it only passes, with the mark it carries.
 
+use calumma_plane::sync::Receiver;
 use calumma_sketch::BURST;
-use crossbeam_channel::Receiver;
 use dpdk::{Burst, Mbuf};
 
 use super::advice::{Advice, Copied};

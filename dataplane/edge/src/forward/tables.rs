@@ -10,12 +10,12 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use ipnet::IpNet;
 
 use super::address::Mac;
 use super::config::{Interface, InterfaceId, Plan, Target};
 use crate::config::Role;
+use crate::sync::{Published, Reader};
 
 /// Number of a route's target, as a table of routes gives it; below 2^15.
 pub type Hop = u16;
@@ -336,19 +336,19 @@ fn number(address: IpAddr) -> u128 {
 /// The end from which new tables are published.
 #[derive(Debug)]
 pub struct Publisher {
-    current: Arc<ArcSwap<Tables>>,
+    current: Arc<Published<Tables>>,
     /// Tables that some lcore may still use: dropped once none does, so that no lcore ever frees
     /// them.
     retired: Vec<Arc<Tables>>,
 }
 
 /// The end from which an lcore reads; see [`Publisher::reader`].
-pub type TablesReader = arc_swap::Cache<Arc<ArcSwap<Tables>>, Arc<Tables>>;
+pub type TablesReader = Reader<Tables>;
 
 impl Publisher {
     /// Publishes its first tables.
     pub fn new(tables: Tables) -> Self {
-        Self { current: Arc::new(ArcSwap::from_pointee(tables)), retired: Vec::new() }
+        Self { current: Arc::new(Published::from_pointee(tables)), retired: Vec::new() }
     }
 
     /// A reader for one lcore. Its `load`, once a burst, gives the tables published last.

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use calumma_plane::sync::{Receiver, Sender, TrySendError, bounded, unbounded};
 use calumma_plane::system::RouteWatch;
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use dpdk::{Mbuf, Mempool};
 use tracing::{info, warn};
 
@@ -19,6 +19,7 @@ use super::config::Plan;
 use super::counters::{SlowCounters, SlowReason};
 use super::decide::Task;
 use super::exchange::{self, FromLcore, Origin, Return};
+use super::found::Found;
 use super::links::Links;
 use super::router::Rings;
 use super::slow::neighbours::most_waiting;
@@ -36,14 +37,19 @@ const RETURNS: usize = 2048;
 /// the rest.
 const FREED: usize = RETURNS / 2;
 
+/// Packets that have found their neighbour go back only while fewer than these do: what the switch
+/// answers and asks needs the rest.
+const MOST_FOUND: usize = RETURNS * 3 / 4;
+
 /// Neighbours that change are shown to the lcores at most once in this time, in nanoseconds: that
 /// copies all of them.
 const PUBLISH_NS: u64 = 10_000_000;
 
 /// Received packets that can be with the slow path at a time, in a switch of so many ports and
-/// lcores.
+/// lcores: those handed over, and as many that it is working on meanwhile; those that wait for a
+/// neighbour, and as many that have found theirs; and those on their way back.
 pub fn most_parked(ports: usize, lcores: usize) -> usize {
-    exchange::most_handed_over(ports) * lcores + most_waiting(ports) + RETURNS
+    2 * exchange::most_handed_over(ports) * lcores + 2 * most_waiting(ports) + RETURNS
 }
 
 /// How often links are looked at, in nanoseconds: their loss costs no more packets than that takes.
@@ -61,8 +67,7 @@ pub struct SlowThread {
     counters: Arc<SlowCounters>,
     /// When neighbours were shown to the lcores last.
     published_ns: u64,
-    /// Packets whose neighbours the lcores do not know yet.
-    unresolved: Vec<Output<Mbuf>>,
+    found: Found<Mbuf>,
     /// Whether ports have links, and when that is asked next.
     links: Option<(Links, u64)>,
     /// Notified when lcores get other tables.
@@ -134,8 +139,9 @@ impl SlowThread {
                 (from_lcore, RouterParts { tables: publisher.reader(), rings })
             })
             .unzip();
-        let (give, plans) = crossbeam_channel::unbounded();
+        let (give, plans) = unbounded();
         let slow_path = SlowPath::new(plan, counters.clone(), unix_ns());
+        let found = Found::new(macs.len());
         let thread = Self {
             slow_path,
             from_lcores,
@@ -146,7 +152,7 @@ impl SlowThread {
             pool,
             counters,
             published_ns: 0,
-            unresolved: Vec::new(),
+            found,
             links: None,
             watch: RouteWatch::default(),
         };
@@ -184,31 +190,36 @@ impl SlowThread {
         self.publisher.drop_unused();
         for output in self.slow_path.outputs() {
             match output {
-                Output::Back(Return::Route { .. }) if self.slow_path.has_changed_neighbours() => {
-                    self.unresolved.push(output);
+                Output::Back(Return::Route { packet, port, origin }) => {
+                    if !self.found.push(packet, port, origin) {
+                        self.counters.drop_for(SlowReason::ReturnsFull, 1);
+                    }
                 }
                 output => self.put_out(output),
             }
         }
-        SlowCounters::add(&self.counters.waiting, self.unresolved.len() as u64);
+        if !self.slow_path.has_changed_neighbours() {
+            self.found.publish();
+        }
+        while self.to_lcore.len() < MOST_FOUND
+            && let Some(back) = self.found.pop()
+        {
+            self.put_out(Output::Back(back));
+        }
+        SlowCounters::add(&self.counters.waiting, self.found.len() as u64);
     }
 
-    /// Shows the lcores the neighbours that have changed, once in a while, and then gives back the
-    /// packets that waited for them.
+    /// Shows the lcores the neighbours that have changed, once in a while.
     fn publish_neighbours(&mut self, now_ns: u64) {
         // A clock that is set back must not put it off.
         let passed_ns = now_ns.abs_diff(self.published_ns);
-        if passed_ns < PUBLISH_NS {
-            return;
-        }
-        if let Some(known) = self.slow_path.changed_neighbours() {
+        if passed_ns >= PUBLISH_NS
+            && let Some(known) = self.slow_path.changed_neighbours()
+        {
             self.published_ns = now_ns;
             let tables = self.publisher.current().with_neighbours(known.into_iter());
             self.watch.changed(now_ns);
             self.publisher.publish(tables);
-        }
-        for output in std::mem::take(&mut self.unresolved) {
-            self.put_out(output);
         }
     }
 

@@ -135,6 +135,7 @@ fn packets_arrive_between_the_bounds_and_when_their_device_says() {
     let port = |rx, tx, role, peer| PortQueues {
         rx,
         tx,
+        number: 1 - peer as u16,
         role,
         host_sink: false,
         peer,

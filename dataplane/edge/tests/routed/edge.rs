@@ -14,12 +14,13 @@ use calumma_edge::forward::router::Router;
 use calumma_edge::forward::thread::{Routes, SlowThread};
 use calumma_edge::measure::Measurement;
 use calumma_edge::worker::Worker;
-use dpdk::{Burst, Eal, Mempool};
+use dpdk::{Burst, Eal, Mbuf, Mempool};
 
 /// Host ports 0 and 1, fabric ports 2 (untagged) and 3 (VLAN 100).
 pub(crate) const CONFIG: &str = r#"
 name = "e1"
 controller = "127.0.0.1:9"
+carrier = { kind = "tos" }
 port = [
     { name = "h0", role = "host" },
     { name = "h1", role = "host" },
@@ -109,6 +110,15 @@ pub(crate) struct Edge {
 impl Edge {
     /// An edge; `name` is its mbuf pools', `changes` are made to [`CONFIG`].
     pub(crate) fn new(name: &str, changes: &[(&str, &str)]) -> Self {
+        Self::with_mbufs(name, changes, |_| 4095)
+    }
+
+    /// The same with so many mbufs to receive into.
+    pub(crate) fn with_mbufs(
+        name: &str,
+        changes: &[(&str, &str)],
+        mbufs: impl Fn(&Config) -> u32,
+    ) -> Self {
         let text = changes.iter().fold(CONFIG.to_owned(), |text, (from, to)| {
             assert!(text.contains(from), "{from}");
             text.replace(from, to)
@@ -116,7 +126,7 @@ impl Edge {
         let config = Config::parse(&text, "edge.toml").unwrap();
         let macs: Vec<Mac> = (0..config.ports.len()).map(mac).collect();
         let plan = config.plan(&macs).unwrap();
-        let pool = Mempool::new(eal(), name, 4095, -1).unwrap();
+        let pool = Mempool::new(eal(), name, mbufs(&config), -1).unwrap();
         let slow_pool = Mempool::new(eal(), &format!("{name} slow"), 1023, -1).unwrap();
         let counters = Arc::new(SlowCounters::default());
         let (slow_thread, routes, mut parts) = SlowThread::new(
@@ -175,18 +185,50 @@ impl Edge {
 
     /// Receives frames from a port; gives what is sent at once.
     pub(crate) fn receive(&mut self, port: usize, frames: &[Vec<u8>]) -> Vec<Sent> {
-        let mut sent = Vec::new();
+        let (sent, no_mbuf) = self.receive_what_has_room(port, frames);
+        assert_eq!(no_mbuf, 0);
+        sent
+    }
+
+    /// Receives frames from a port as far as there are mbufs; gives what is sent at once, and how
+    /// many had none.
+    pub(crate) fn receive_what_has_room(
+        &mut self,
+        port: usize,
+        frames: &[Vec<u8>],
+    ) -> (Vec<Sent>, usize) {
+        let (mut sent, mut no_mbuf) = (Vec::new(), 0);
         for frames in frames.chunks(dpdk::BURST) {
             let mut burst = Burst::new();
             for frame in frames {
-                burst.push(self.pool.alloc_with(frame).unwrap()).unwrap();
+                match self.pool.alloc_with(frame) {
+                    Some(mbuf) => burst.push(mbuf).unwrap(),
+                    None => no_mbuf += 1,
+                }
             }
             let role = self.config.ports[port].role;
             self.router.receive(&mut self.worker, port, role, &mut burst);
             assert!(burst.is_empty());
             sent.extend(self.send());
         }
-        sent
+        (sent, no_mbuf)
+    }
+
+    /// Takes so many mbufs to receive into, as descriptors do.
+    pub(crate) fn hold(&self, mbufs: usize) -> Vec<Mbuf> {
+        (0..mbufs).map(|_| self.pool.alloc_with(&[]).unwrap()).collect()
+    }
+
+    /// Mbufs to receive into that are not free.
+    pub(crate) fn in_use(&self) -> usize {
+        self.pool.in_use() as usize
+    }
+
+    /// Lets the slow path look into its rings once, half a millisecond later, while the router
+    /// takes nothing back.
+    pub(crate) fn slow_path_alone(&mut self) {
+        self.now_ns += 500_000;
+        self.slow_thread.step(self.now_ns);
     }
 
     /// Lets the slow path work after `seconds`, and the router take what it gives back; gives what

@@ -73,7 +73,7 @@ fn lasting(packet: &[u8]) -> Vec<u8> {
 }
 
 fn hops(stack: &Stack) -> Vec<(u32, u32)> {
-    stack.hops().iter().map(|hop| (hop.node, hop.latency_ns)).collect()
+    stack.hops().map(|hop| (hop.node, hop.latency_ns)).collect()
 }
 
 #[test]
@@ -95,11 +95,11 @@ fn what_hosts_send_gets_a_stack_as_long_as_the_port_it_leaves_by_allows() {
         let [(F0, frame)] = &sent[..] else { panic!("{payload}: {} frames", sent.len()) };
         assert!(body(frame).len() <= 1400);
         let (stack, plain) = taken(frame);
-        assert_eq!(stack.map(|stack| stack.hops().len()), wanted, "{payload}");
+        assert_eq!(stack.map(|stack| stack.len()), wanted, "{payload}");
         if let Some(stack) = stack {
             assert_eq!(stack.is_partial, wanted == Some(0));
             assert_eq!(lasting(body(&plain)), lasting(&packet.packet()));
-            assert!(stack.hops().iter().all(|hop| (hop.node, hop.latency_ns) == (1, 700)));
+            assert!(stack.hops().all(|hop| (hop.node, hop.latency_ns) == (1, 700)));
         }
     }
     // From host to host on one switch there is none, and behind a tag there is.

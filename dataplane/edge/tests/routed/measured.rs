@@ -62,17 +62,19 @@ fn flow(from: &str, to: &str) -> FlowKey {
     FlowKey::v4(from.parse().unwrap(), to.parse().unwrap(), 4000, 5000, 17)
 }
 
+/// What the edges' configuration has.
+const TOS: &str = "carrier = { kind = \"tos\" }";
+
 /// Plays some traffic between two edges whose fabric ports F0 are joined by a wire, and gives what
 /// each recorded.
 fn play(number: usize, carrier: &str) -> (Recorded, Recorded) {
-    let section = "[forwarding]\nmode = \"routed\"\n";
-    let first = &*format!("{carrier}\n{section}");
-    let mut near = Edge::new(&format!("near{number}"), &[(section, first)]);
+    let carrier = (TOS, carrier);
+    let mut near = Edge::new(&format!("near{number}"), &[carrier]);
     // The far edge has the networks of the other side.
     let mut far = Edge::new(
         &format!("far{number}"),
         &[
-            (section, first),
+            carrier,
             ("10.1.0.1/24", "10.2.0.1/24"),
             ("10.1.1.1/24", "10.2.1.1/24"),
             ("to = \"10.2.0.0/16\"", "to = \"10.1.0.0/16\""),
@@ -131,7 +133,9 @@ fn ether_type(frame: &[u8]) -> u16 {
 
 #[test]
 fn what_enters_and_what_leaves_differ_by_what_was_lost_whatever_carries_the_mark() {
-    let carriers = ["", "[carrier]\nkind = \"shim\"\n", "[carrier]\nsignature = true\n"];
+    let shim = "carrier = { kind = \"shim\" }";
+    let with_hops = "carrier = { kind = \"shim\", hops = true }";
+    let carriers = [TOS, shim, with_hops, "carrier = { signature = true }"];
     for (number, carrier) in carriers.into_iter().enumerate() {
         let (near, far) = play(number, carrier);
         let through = flow("10.1.0.2", "10.2.0.2");

@@ -143,7 +143,7 @@ fn ttls_and_lengths_are_those_that_packets_were_received_with() {
                     let len = udp.packet().len() as u32;
                     frames.push(udp.frame(port));
                     if !way.is_empty() {
-                        wanted.push((at, way, IpFields { ttl, len }));
+                        wanted.push((at, way, IpFields { ttl, len, ..IpFields::default() }));
                     }
                 }
             }
@@ -159,7 +159,7 @@ fn ttls_and_lengths_are_those_that_packets_were_received_with() {
         edge.receive(F1, &[neighbour_advertisement(station(77), "fd00:9:1::77", mac(F1), vlan)]);
         edge.slow_path(0.1);
         for way in ["leave", "again"] {
-            wanted.push((99, way, IpFields { ttl, len }));
+            wanted.push((99, way, IpFields { ttl, len, ..IpFields::default() }));
         }
         let mut seen = std::mem::take(&mut *reader.seen.lock().unwrap());
         seen.sort_by_key(|(at, ..)| *at);

@@ -27,9 +27,11 @@ fn hops(clock: EpochClock, first_epoch: u64) -> Box<dyn SwitchSystem> {
         clock,
         first_epoch,
         lcores: 1,
+        ports: None,
         routes: RouteWatch::default(),
         outlets: Outlets::default(),
         carries_claims: true,
+        carries_hops: false,
         carries_stacks: true,
     };
     let setup = Setup { flows: 64, window: 1 }.encode();

@@ -69,10 +69,13 @@ struct Held {
     unasked: usize,
 }
 
+/// Packets of one port that wait for neighbours at most.
+pub const MOST_OF_PORT: usize = MOST_UNKNOWN * MOST_WAITING;
+
 /// Packets that wait for neighbours at most, in a switch of so many ports.
 pub const fn most_waiting(ports: usize) -> usize {
     // One more for what the switch itself sends.
-    (ports + 1) * MOST_UNKNOWN * MOST_WAITING
+    (ports + 1) * MOST_OF_PORT
 }
 
 /// Whom to ask, and how.
