@@ -239,19 +239,25 @@ fn announce(running: &server::Running) {
 }
 
 /// By which carriers edges may mark packets, as far as the configuration says.
-fn marks(systems: Systems, config: &Config) -> &'static str {
+fn marks(systems: Systems, config: &Config) -> String {
     if needs_tos(systems, &config.systems).is_some() {
-        "as all edges' files say, but by \"ip-id\" or with a signature: sketchint's INT stacks are \
-         known by a bit of the ToS byte. Where files say \"auto\", by \"tos\""
-    } else if config.hash_generators == HashGenerators::Public {
-        "as all edges' files say, but by \"ip-id\": switches of releases that hash by public \
-         generators don't know it"
-    } else {
-        "as all edges' files say; by \"ip-id\" where each says so, no link of the fabric makes \
-         fragments, and Tofinos have a program compiled for it: routers then set the DSCP as they \
-         like. By \"tos\", which all can, what the network writes there puts epochs in doubt. Where \
-         files say \"auto\", by \"ip-id\" if all edges offer it"
+        return "as all edges' files say, but by \"ip-id\" or with a signature: sketchint's INT \
+                stacks are known by a bit of the ToS byte. Where files say \"auto\", by \"tos\""
+            .to_owned();
     }
+    if config.hash_generators == HashGenerators::Public {
+        return "as all edges' files say, but by \"ip-id\": switches of releases that hash by public \
+                generators don't know it"
+            .to_owned();
+    }
+    let mtu = config.domain.fabric_mtu;
+    format!(
+        "as all edges' files say; by \"ip-id\" where each says so, and Tofinos have a program \
+         compiled for it: routers then set the DSCP as they like, IPv4 without DF of more than \
+         {mtu} bytes is not measured ([domain] fabric_mtu), and no link between edges may take less \
+         than {mtu}. By \"tos\", which all can, what the network writes there puts epochs in doubt. \
+         Where files say \"auto\", by \"ip-id\" if all edges offer it"
+    )
 }
 
 fn check(systems: Systems, config: &Config, arguments: &Arguments) -> anyhow::Result<()> {
@@ -331,8 +337,8 @@ fn check(systems: Systems, config: &Config, arguments: &Arguments) -> anyhow::Re
         println!("  ipfix        to {}{flows}{delays}", ipfix.collector);
     }
     if let Some(alerts) = &config.alerts {
-        let to =
-            if alerts.webhooks.is_empty() { "the log only" } else { &alerts.webhooks.join(", ") };
+        let hosts: Vec<String> = alerts.webhooks.iter().map(ToString::to_string).collect();
+        let to = if hosts.is_empty() { "the log only" } else { &hosts.join(", ") };
         println!("  alerts       to {to}");
     }
     Ok(())

@@ -12,8 +12,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use tokio::sync::oneshot;
+
+use crate::rates::Rates;
 
 /// How many connections there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +34,7 @@ pub struct Guests {
     state: Mutex<State>,
     displaced: AtomicU64,
     refused: AtomicU64,
+    requests: Rates<Source>,
 }
 
 #[derive(Debug, Default)]
@@ -112,8 +116,8 @@ impl State {
 impl Guests {
     /// No connections yet.
     pub fn new(bounds: Bounds) -> Self {
-        let (state, displaced, refused) = Default::default();
-        Self { bounds, state, displaced, refused }
+        let (state, displaced, refused, requests) = Default::default();
+        Self { bounds, state, displaced, refused, requests }
     }
 
     /// Lets a connection from an address in, or refuses it.
@@ -172,6 +176,11 @@ impl Guests {
         self.refused.load(Ordering::Relaxed)
     }
 
+    /// How many requests came too soon after others from the same address.
+    pub fn too_frequent(&self) -> u64 {
+        self.requests.refused()
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -213,7 +222,7 @@ impl Drop for Guest {
     }
 }
 
-/// Says of a connection whether it is at work.
+/// Says of a connection whether it is at work, and whether it may ask for more.
 #[derive(Clone, Debug)]
 pub struct Worker(Arc<Key>);
 
@@ -222,6 +231,12 @@ impl Worker {
     pub fn begin(&self) -> AtWork {
         self.set(true);
         AtWork(self.clone())
+    }
+
+    /// Whether its address may make a request now, or has made too many lately.
+    pub fn may_ask(&self) -> bool {
+        let Key { guests, source, .. } = &*self.0;
+        guests.requests.allows(*source, Instant::now())
     }
 
     fn set(&self, is_at_work: bool) {

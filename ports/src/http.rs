@@ -6,7 +6,8 @@
 //! not come, is answered 408; one that does not take its answer is closed after [`STALL_TIMEOUT`].
 //! A connection that waits for its next request gives way where there are too many; one that is
 //! being answered does not. Where there is TLS, its handshake has the time of a head, and counts as
-//! waiting.
+//! waiting. An address may ask a thousand times a second, of which it can save up two seconds; what
+//! is more is answered 429.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -17,7 +18,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Request};
-use axum::http::header::AUTHORIZATION;
+use axum::http::header::{AUTHORIZATION, RETRY_AFTER};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
@@ -160,6 +161,10 @@ async fn answer(
     worker: Worker,
     request: Request<Incoming>,
 ) -> Result<Response, Infallible> {
+    if !worker.may_ask() {
+        let why = "too many requests from this address: ask later";
+        return Ok((StatusCode::TOO_MANY_REQUESTS, [(RETRY_AFTER, "1")], why).into_response());
+    }
     let at_work = worker.begin();
     let Ok(answered) = timeout(REQUEST_TIMEOUT, routes.call(request)).await else {
         let problem = format!("no answer within {REQUEST_TIMEOUT:?}");

@@ -1,5 +1,5 @@
 //! Ports that anybody can connect to, and what that may cost: bounds on the connections that are
-//! held open ([`Guests`]), and HTTP/1 served within such bounds and with time limits ([`http`]).
+//! held open ([`Guests`]), and HTTP/1 served within such bounds, a rate and time limits ([`http`]).
 //! [`access`] holds what a port is served by and who has a token for it. [`client`] is the other
 //! side, for our own programs.
 //!
@@ -9,6 +9,7 @@ pub mod access;
 pub mod client;
 pub mod guests;
 pub mod http;
+mod rates;
 
 pub use access::{Access, AccessFiles};
 pub use guests::{Bounds, Guest, Guests};

@@ -12,6 +12,7 @@ mod webhook;
 pub use hysteresis::{Hysteresis, Lasting, Patience, Transition};
 pub use nodes::{NodeWatch, WatchedNode, WatchedNodes};
 pub use watch::{Event, Watch};
+pub use webhook::WebhookUrl;
 
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ use crate::output::Sink;
 #[serde(deny_unknown_fields, default)]
 pub struct AlertsSection {
     /// Where events are sent by POST; without any they are only logged.
-    pub webhooks: Vec<String>,
+    pub webhooks: Vec<WebhookUrl>,
     /// Share of an epoch's packets lost that is too much; below half of it is good again.
     pub loss_share: f64,
     /// Bad epochs in a row that start an alert.
@@ -61,9 +62,8 @@ impl AlertsSection {
     /// # Errors
     /// The field and the remedy.
     pub fn check(&self) -> Result<(), String> {
-        let url = |url: &&String| !url.starts_with("http://") && !url.starts_with("https://");
-        if let Some(url) = self.webhooks.iter().find(url) {
-            return Err(format!("webhooks: {url:?} must begin with http:// or https://"));
+        if let Some(url) = self.webhooks.iter().find(|url| !url.is_http()) {
+            return Err(format!("webhooks: the one of {url} must begin with http:// or https://"));
         }
         if !(0.0..=1.0).contains(&self.loss_share) {
             return Err(format!("loss_share = {}: a share is from 0 to 1", self.loss_share));
@@ -107,7 +107,7 @@ impl Alerts {
         let rules =
             systems.iter().map(|&system| system.alert_rules(&limits, &config.nodes_for(system)));
         let watch = Watch::new(rules.collect(), patience);
-        let webhooks = section.webhooks.iter().map(|url| Webhook::start(url));
+        let webhooks = section.webhooks.iter().map(Webhook::start);
         let webhooks = webhooks.collect::<Result<_, _>>()?;
         Ok(Self { watch, nodes: None, webhooks, known_lost: 0 })
     }

@@ -1,11 +1,13 @@
 //! Delivery of events to one address, on a thread of its own, in order, with patience.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use serde::Deserialize;
 use tracing::{info, warn};
 
 /// Events that may wait while an address does not answer.
@@ -19,6 +21,36 @@ const ATTEMPTS: u32 = 9;
 
 /// The first wait between attempts; each one after is twice as long.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
+
+/// Where events are sent. It shows its host alone: the rest is often a secret.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct WebhookUrl(String);
+
+impl WebhookUrl {
+    /// Whether it is of HTTP, with TLS or without.
+    pub(super) fn is_http(&self) -> bool {
+        self.0.starts_with("http://") || self.0.starts_with("https://")
+    }
+}
+
+impl From<&str> for WebhookUrl {
+    fn from(url: &str) -> Self {
+        Self(url.to_owned())
+    }
+}
+
+impl fmt::Display for WebhookUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(host(&self.0))
+    }
+}
+
+impl fmt::Debug for WebhookUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WebhookUrl({self})")
+    }
+}
 
 /// An address that events are sent to.
 #[derive(Debug)]
@@ -35,11 +67,11 @@ impl Webhook {
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub(super) fn start(url: &str) -> std::io::Result<Self> {
+    pub(super) fn start(url: &WebhookUrl) -> std::io::Result<Self> {
         let (events, waiting) = sync_channel(EVENTS_WAITING);
         let (patience, hung_up) = channel();
         let lost = Arc::new(AtomicU64::new(0));
-        let (name, url) = (host(url).to_owned(), url.to_owned());
+        let (name, url) = (url.to_string(), url.0.clone());
         let delivery = Delivery { url, name, hung_up, lost: lost.clone() };
         let thread = std::thread::Builder::new()
             .name("webhook".to_owned())
@@ -81,7 +113,7 @@ struct Delivery {
     lost: Arc<AtomicU64>,
 }
 
-/// The host of an address. The rest of it is often a secret, and stays out of the log.
+/// The host of an address.
 fn host(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);

@@ -1,5 +1,51 @@
 //! A hash key as text.
 
+use std::fmt;
+
+use serde::Deserialize;
+
+/// Hexadecimal digits in a row that may be a key, and are not shown.
+const SECRET_DIGITS: usize = 32;
+
+/// A hash key as the file has it.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct HashKeyText(String);
+
+impl HashKeyText {
+    /// The key's 32 bytes.
+    ///
+    /// # Errors
+    /// What is wrong with the text, without showing it.
+    pub(crate) fn parse(&self) -> Result<[u8; 32], String> {
+        parse_hash_key(&self.0)
+    }
+}
+
+impl fmt::Debug for HashKeyText {
+    /// Prints no secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HashKeyText(..)")
+    }
+}
+
+/// The text of a file, of the same length, without what may be a key: errors show lines of it.
+pub(super) fn without_keys(text: &str) -> String {
+    let mut hidden = String::with_capacity(text.len());
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.bytes().take_while(u8::is_ascii_hexdigit).count();
+        let others = rest[digits..].bytes().take_while(|byte| !byte.is_ascii_hexdigit()).count();
+        match digits {
+            SECRET_DIGITS.. => hidden.extend(std::iter::repeat_n('*', digits)),
+            _ => hidden += &rest[..digits],
+        }
+        hidden += &rest[digits..digits + others];
+        rest = &rest[digits + others..];
+    }
+    hidden
+}
+
 /// The 32 bytes of a hash key.
 ///
 /// # Errors

@@ -249,9 +249,9 @@ impl Running {
             Err(problem) => error!("[attention]: {problem}; the old one stays"),
         }
         match config.domain.domain().and_then(|domain| self.hub.change_domain(domain)) {
-            Ok(Some(epoch)) => info!(epoch, "new prefixes sent to the nodes"),
+            Ok(Some(epoch)) => info!(epoch, "new domain sent to the nodes"),
             Ok(None) => {}
-            Err(problem) => error!("[domain]: {problem}; the old prefixes stay"),
+            Err(problem) => error!("[domain]: {problem}; the old one stays"),
         }
         self.reload_topology(config);
         if let Err(problem) = self.switchboard.switch(config) {

@@ -34,6 +34,7 @@ async fn scrape(State((server, guests, metrics)): State<Scraped>) -> Response {
         metrics.note_port("http", &guests);
         metrics.note_requests("busy", answers.refused());
         metrics.note_requests("slow", answers.cut());
+        metrics.note_requests("frequent", guests.too_frequent());
         metrics.note_requests("foreign", refused.load(Ordering::Relaxed));
         metrics.note_requests("unauthorized", unauthorized.load(Ordering::Relaxed));
         metrics.render(&hub.nodes(), &hub.paths())

@@ -24,7 +24,7 @@ type KeyFrom = (u64, [u8; 32]);
 pub(super) fn hash_keys(config: &Config) -> anyhow::Result<HashKeys> {
     let kept = match (&config.hash_key, &config.state_dir) {
         (Some(text), _) => {
-            let key = parse_hash_key(text).map_err(|problem| anyhow!("hash_key: {problem}"))?;
+            let key = text.parse().map_err(|problem| anyhow!("hash_key: {problem}"))?;
             vec![(0, key)]
         }
         (None, Some(folder)) => Folder(folder).read()?,

@@ -6,7 +6,7 @@ use calumma_wire::{Marking, Outcome, VERSION, v5};
 use serde_json::{Value, json};
 
 use crate::peer::Peer;
-use crate::stories::{Controller, Edge, PATIENCE, PATIENT, encoded, hello, refused};
+use crate::stories::{Controller, Edge, PATIENCE, PATIENT, encoded, frames, hello, refused};
 
 fn marking_as(edge: &str, as_edge: Marking) -> Message {
     match hello(edge) {
@@ -159,6 +159,38 @@ fn the_identification_is_chosen_when_all_edges_have_offered_it_and_stays() {
     assert_eq!(named(&e1).as_deref(), Some("tos"));
     Edge::join(&controller, "e2");
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// With what to do about them.
+#[test]
+fn packets_that_a_link_may_cut_are_shown_by_edge() {
+    for (settings, mtu, remedy) in [
+        ("", 1280, "more than 1280 bytes are not measured: set [domain] fabric_mtu = 1500 if no"),
+        ("[domain]\nfabric_mtu = 1500", 1500, "fabric_mtu to the smallest MTU"),
+    ] {
+        let controller = Controller::start(&format!("{PATIENT}\n{settings}"));
+        let mut e1 = Edge::join(&controller, "e1");
+        let status = controller.get("/api/v1/carrier");
+        let shown = (&status["fabric_mtu"], &status["above_fabric_mtu"], &status["remedy"]);
+        assert_eq!(shown, (&json!(mtu), &json!({}), &Value::Null));
+        let epoch = e1.recent_epoch();
+        let [Message::Ingress(mut side), ..] = frames(&e1.world(epoch), 0) else {
+            panic!("a side")
+        };
+        side.counters = vec![("unmeasured.above_fabric_mtu".to_owned(), 7)];
+        e1.send(&Message::Ingress(side));
+        let since = std::time::Instant::now();
+        let status = loop {
+            let status = controller.get("/api/v1/carrier");
+            if status["above_fabric_mtu"] == json!({"e1": 7}) {
+                break status;
+            }
+            assert!(since.elapsed() < PATIENCE, "{status}");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        };
+        let said = status["remedy"].as_str().unwrap_or_default();
+        assert!(said.contains(remedy), "{said}");
+    }
 }
 
 /// In the first word that it has: that is a release older, too.

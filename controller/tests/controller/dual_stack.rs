@@ -11,12 +11,12 @@ use calumma_controller::report::DecodeState;
 use calumma_sketch::{WideKey, estimate};
 
 use crate::browser::Browser;
-use crate::stories::{Controller, Edge, PATIENT, lost};
+use crate::stories::{Controller, Edge, PATIENT_BY_ONE_SECRET, lost};
 use crate::world::{World, wide_flow};
 
 fn controller() -> Controller {
     let tasks = "[tasks]\nheavy_hitter = 180\nheavy_change = 100";
-    Controller::start(&format!("{PATIENT}\n[layout]\nkeys = 'dual'\n{tasks}"))
+    Controller::start(&format!("{PATIENT_BY_ONE_SECRET}\n[layout]\nkeys = 'dual'\n{tasks}"))
 }
 
 fn join(controller: &Controller) -> [Edge; 2] {

@@ -64,6 +64,7 @@ fn check_says_what_a_configuration_means_and_what_is_wrong_with_it() {
     for (more, wanted) in [
         ("systems = ['chamelemon', 'sketchint']", "but by \"ip-id\" or with a signature"),
         ("hash_generators = 'public'", "but by \"ip-id\": switches of releases"),
+        ("[domain]\nfabric_mtu = 1500", "without DF of more than 1500 bytes is not measured"),
     ] {
         let other = folder.file("other.toml", &format!("edges = ['e1']\n{more}"));
         let output = run(&["--config", &other, "--check"]);

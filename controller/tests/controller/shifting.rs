@@ -4,7 +4,7 @@
 use calumma_chamelemon::frames::Message;
 use calumma_controller::report::PlanReport;
 
-use crate::stories::{Controller, Edge, PATIENT};
+use crate::stories::{Controller, Edge, PATIENT, PATIENT_BY_ONE_SECRET};
 use crate::world::{World, flow};
 
 /// 1,200 victim flows: more than the reserve of 512 buckets an array should hold.
@@ -39,8 +39,8 @@ fn attention_shifts_is_held_by_hand_and_released() {
     let folder = std::env::temp_dir().join(format!("calumma-shifting-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let audit = folder.join("attention.jsonl");
-    let controller =
-        Controller::start(&format!("{PATIENT}\n[shifting]\naudit = '{}'", audit.display()));
+    let shifting = format!("[shifting]\naudit = '{}'", audit.display());
+    let controller = Controller::start(&format!("{PATIENT_BY_ONE_SECRET}\n{shifting}"));
     let mut edges = join(&controller);
     let first = edges[0].recent_epoch() - 8;
 
@@ -89,7 +89,8 @@ fn attention_shifts_is_held_by_hand_and_released() {
 
 #[test]
 fn a_dry_run_says_what_it_would_do_and_a_static_controller_plans_nothing() {
-    let controller = Controller::start(&format!("{PATIENT}\n[shifting]\nmode = 'dry-run'"));
+    let controller =
+        Controller::start(&format!("{PATIENT_BY_ONE_SECRET}\n[shifting]\nmode = 'dry-run'"));
     let mut edges = join(&controller);
     let first = edges[0].recent_epoch() - 1;
     for epoch in [first, first + 1] {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use calumma_analysis::Published;
 use calumma_controller::Config;
 use calumma_controller::EpochReport;
-use calumma_controller::alert::{Alerts, AlertsSection};
+use calumma_controller::alert::{Alerts, AlertsSection, WebhookUrl};
 use calumma_controller::output::Sink;
 use calumma_systems::SYSTEMS;
 use serde_json::Value;
@@ -55,7 +55,7 @@ fn server(answers: &'static [&'static str]) -> (String, mpsc::Receiver<Value>) {
 
 fn alerts(url: &str) -> Alerts {
     let section = AlertsSection {
-        webhooks: vec![url.to_owned()],
+        webhooks: vec![WebhookUrl::from(url)],
         raise_after: 2,
         clear_after: 2,
         ..AlertsSection::default()

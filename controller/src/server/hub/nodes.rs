@@ -9,7 +9,7 @@ use calumma_chamelemon::Attention;
 use calumma_chamelemon::frames::{self, Holding};
 use calumma_wire::{Marking, Message, Offer, Outcome, Role, SwitchKind, SystemId, v5};
 use tokio::sync::mpsc;
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::paths::knows_probes;
 use super::switching::{Before, Wanted, runs_chamelemon};
@@ -321,10 +321,12 @@ impl Hub {
         let Introduction { holding, held, marking, address, .. } = introduction;
         let Some(&position) = self.positions.get(name) else {
             self.unexpected.note(name, role, address, now_ns);
-            let expected = self.config.nodes_of(role);
+            let (role, expected) = (role.name(), self.config.nodes_of(role));
+            // The log may say what strangers must not know.
+            info!(%address, "no {role} is called {name:?}; expected are {expected:?}");
             return Err(format!(
-                "no {} is called {name:?} here; the controller's configuration expects {expected:?}",
-                role.name()
+                "no {role} is called {name:?} here: correct the node's `name`, or add it to `{role}s` \
+                 in the controller's configuration"
             ));
         };
         let entry = &self.nodes[position];

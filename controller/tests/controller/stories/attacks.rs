@@ -262,3 +262,54 @@ fn an_edge_that_is_first_and_misconfigured_keeps_nobody_out() {
     let reason = refused(&controller, &encoded(&hello_by("e1", "shim")));
     assert!(reason.contains("by \"tos\""), "{reason}");
 }
+
+/// A byte now and then is not silence: who has not said hello is closed all the same, and an edge
+/// that was let in holds up its own epochs alone.
+#[test]
+fn frames_that_come_byte_by_byte_hold_up_nobody() {
+    const STRANGERS: usize = 16;
+    let controller = Controller::start_with(&["e1", "e9"], IMPATIENT);
+    let mut e9 = Edge::join(&controller, "e9");
+    let e1 = Edge::join(&controller, "e1");
+    let (to, before) = (controller.running.listen(), resident_bytes());
+    // As much as a frame can be, and no more of it than its head.
+    let seal = Message::Sealed { epoch: e1.recent_epoch(), late_packets: 0, late: Vec::new() };
+    let mut head = encoded(&seal)[..8].to_vec();
+    let most = calumma_wire::MAX_FRAME_BYTES as u32 - 64;
+    head[..4].copy_from_slice(&most.to_le_bytes());
+    e1.peer.send_bytes(&head);
+    let stopped = Arc::new(AtomicBool::new(false));
+    let until = stopped.clone();
+    let slow = std::thread::spawn(move || {
+        while !until.load(Ordering::Relaxed) {
+            e1.peer.send_bytes(&[0x5A]);
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    let strangers: Vec<_> = (0..STRANGERS)
+        .map(|_| {
+            let mut stream = TcpStream::connect(to).unwrap();
+            std::thread::spawn(move || {
+                let since = Instant::now();
+                // For longer than anybody may take for it.
+                for byte in encoded(&hello("e2")).into_iter().cycle().take(200) {
+                    if stream.write_all(&[byte]).is_err() {
+                        break;
+                    }
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+                since.elapsed()
+            })
+        })
+        .collect();
+    reports_go_on(&controller, &mut e9, 1, Duration::from_secs(10));
+    for stranger in strangers {
+        let held = stranger.join().unwrap();
+        assert!(held < Duration::from_secs(10), "{held:?}");
+    }
+    reports_go_on(&controller, &mut e9, 1, Duration::from_secs(10));
+    let grown = resident_bytes().saturating_sub(before);
+    assert!(grown < 16 << 20, "{} MiB for frames that never came", grown >> 20);
+    stopped.store(true, Ordering::Relaxed);
+    slow.join().unwrap();
+}

@@ -1,5 +1,6 @@
 //! Readers that attack the HTTP port: slow ones, many, greedy ones, and other people's web pages.
 
+use std::io::{BufRead, BufReader};
 use std::time::Instant;
 
 use super::attacks::{connect_from, metric, reports_go_on, resident_bytes};
@@ -90,6 +91,40 @@ fn readers_that_take_no_answers_hold_up_no_report_and_little_memory() {
     let grown = resident_bytes().saturating_sub(before);
     assert!(grown < 64 << 20, "{} MiB for {} MiB of answers", grown >> 20, (100 * whole) >> 20);
     drop(greedy);
+}
+
+/// Small requests, one after the other on each connection.
+#[test]
+fn who_asks_without_a_pause_is_answered_429_and_holds_up_nobody() {
+    const CONNECTIONS: usize = 8;
+    let controller = Controller::start_with(&["e1", "e9"], IMPATIENT);
+    let mut e9 = Edge::join(&controller, "e9");
+    let to = controller.running.http().unwrap();
+    let frequent: Vec<_> = (0..CONNECTIONS)
+        .map(|_| {
+            let stream = connect_from(&controller, ATTACKER, to);
+            std::thread::spawn(move || {
+                let request = b"GET /api/v1/hash-key HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
+                // It is over when the controller is.
+                let mut asks = stream.try_clone().unwrap();
+                std::thread::spawn(move || while asks.write_all(request).is_ok() {});
+                let answers = BufReader::new(stream).lines().map_while(Result::ok);
+                answers.filter(|line| line.contains("HTTP/1.1 429")).count()
+            })
+        })
+        .collect();
+    reports_go_on(&controller, &mut e9, 1, Duration::from_secs(10));
+    let refused = r#"calumma_refused_requests_total{why="frequent"}"#;
+    let end = Instant::now() + PATIENCE;
+    while metric(&controller, refused) < 1000.0 {
+        assert!(Instant::now() < end, "it may ask as often as it likes");
+    }
+    let since = Instant::now();
+    assert_eq!(controller.get("/healthz")["status"], "ok");
+    assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
+    drop(controller);
+    let turned_away: usize = frequent.into_iter().map(|thread| thread.join().unwrap()).sum();
+    assert!(turned_away >= 1000, "{turned_away}");
 }
 
 #[test]

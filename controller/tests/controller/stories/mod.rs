@@ -32,6 +32,11 @@ pub(crate) use crate::peer::PATIENCE;
 /// For stories in which every edge delivers, however slow the machine.
 pub(crate) const PATIENT: &str = "grace_ms = 60000";
 
+/// The same with a secret of their own, for stories whose flows load an encoder so much that by one
+/// secret in forty they do not decode. Without it each controller draws one.
+pub(crate) const PATIENT_BY_ONE_SECRET: &str = "grace_ms = 60000\n\
+    hash_key = '5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a'";
+
 /// For stories in which something is missing.
 const IMPATIENT: &str = "grace_ms = 1000";
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use calumma_analysis::alert::{AlertLimits, Details, Fact, Reading, Rules};
+use calumma_analysis::alert::{AlertLimits, Fact, Reading, Rules};
 use calumma_analysis::metrics::{ReportMetrics, counters};
 use calumma_analysis::table::{Column, Kind, TableOf};
 use calumma_analysis::{
@@ -171,9 +171,5 @@ impl Rules for Incomplete {
 
     fn text(&self, _: &Fact, report: &dyn Report, over: bool) -> String {
         format!("epoch {} is {}", report.head().epoch, if over { "complete" } else { "incomplete" })
-    }
-
-    fn details(&self, _: &Fact, _: &dyn Report) -> Details {
-        Details::default()
     }
 }
