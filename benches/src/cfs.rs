@@ -28,35 +28,51 @@ const WIRE: u16 = 60;
 /// Room before a packet for what switches put into it.
 const HEADROOM: usize = 32;
 
-const EPOCH_NS: u64 = 50_000_000;
+/// The key that flows are hashed by.
+pub const HASH_KEY: [u8; 32] = [7; 32];
+
+/// Length of an epoch in nanoseconds.
+pub const EPOCH_NS: u64 = 50_000_000;
+
 const FIRST_EPOCH: u64 = 100;
 
-/// An lcore of a switch between others that runs this system alone, in the middle of a window.
+/// An lcore of a switch that runs this system alone, in the middle of a window.
 pub struct Switch {
     setup: Setup,
+    role: Role,
     worker: Worker,
     /// The other end of the lcore's mailbox.
     merger: LcoreMerger,
 }
 
 impl Switch {
-    /// One that measures by this setup, with these flows pinned, in order.
+    /// One between others that measures by this setup, with these flows pinned, in order.
     ///
     /// # Panics
     /// When a switch can't measure so.
     pub fn new(setup: Setup, pins: Vec<WideKey>) -> Self {
+        Self::of((Role::Transit, 1), setup, pins)
+    }
+
+    /// The same of an edge or a switch between others, with its id.
+    ///
+    /// # Panics
+    /// When a switch can't measure so.
+    pub fn of((role, id): (Role, u16), setup: Setup, pins: Vec<WideKey>) -> Self {
         let (system, version) = (OFFER.system, OFFER.highest);
         let clock = EpochClock::new(EPOCH_NS, Guards::default()).expect("a valid clock");
         let session = SessionContext {
-            role: Role::Transit,
-            node_id: Some(1),
-            hash_key: Secret::new([7; 32]),
+            role,
+            node_id: Some(id),
+            hash_key: Secret::new(HASH_KEY),
             clock,
             first_epoch: FIRST_EPOCH,
             lcores: 1,
+            ports: None,
             routes: RouteWatch::default(),
             outlets: Outlets::default(),
             carries_claims: true,
+            carries_hops: false,
             carries_stacks: true,
         };
         let plan = if pins.is_empty() { Vec::new() } else { Pins { flows: pins.into() }.encode() };
@@ -68,26 +84,38 @@ impl Switch {
         let mut worker = Worker::new(Policy::default(), Measurement::new(mailbox));
         let window = FIRST_EPOCH.next_multiple_of(u64::from(Setup::default().window_epochs));
         worker.advance_to(clock.start_of(window + 2));
-        Self { setup, worker, merger }
+        Self { setup, role, worker, merger }
     }
 
     /// Nanoseconds for each of these packets, which pass from fabric to fabric.
     pub fn pass(&mut self, packets: &mut [Frame]) -> f64 {
-        ns_each(packets.len(), || {
-            for burst in packets.chunks_mut(BURST) {
-                self.worker.begin();
-                let of = first(burst.len());
-                self.worker.pass(Path::Transit, burst, of, &PlainFlows::NONE);
-            }
-        })
+        ns_each(packets.len(), || self.record(Path::Transit, packets))
+    }
+
+    /// Lets these packets pass on this path.
+    pub fn record(&mut self, path: Path, packets: &mut [Frame]) {
+        for burst in packets.chunks_mut(BURST) {
+            self.worker.begin();
+            self.worker.pass(path, burst, first(burst.len()), &PlainFlows::NONE);
+        }
     }
 
     /// Lets time pass until a window with packets is over, and gives what it kept of it.
     ///
     /// # Panics
     /// When there is none, or it can't be read.
-    pub fn finish(mut self) -> Window {
+    pub fn finish(self) -> Window {
+        let setup = self.setup;
+        Window::decode(&self.deliver().body, &setup).expect("a window")
+    }
+
+    /// The same as the controller is sent it.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn deliver(mut self) -> calumma_wire::Side {
         let clock = EpochClock::new(EPOCH_NS, Guards::default()).expect("a valid clock");
+        let side = if self.role == Role::Edge { SideKind::Egress } else { SideKind::Transit };
         for epoch in FIRST_EPOCH..FIRST_EPOCH + 3 * u64::from(self.setup.window_epochs) {
             self.worker.advance_to(clock.start_of(epoch));
             for part in self.merger.poll() {
@@ -95,12 +123,10 @@ impl Switch {
                     continue;
                 };
                 let half = self.merger.system(0).expect("the only system");
-                let finished =
-                    FinishedSide { epoch, side: SideKind::Transit, record: &*record, mixed_plan };
+                let finished = FinishedSide { epoch, side, record: &*record, mixed_plan };
                 let (side, _) = half.side(finished).expect("a side of this system");
-                let window = Window::decode(&side.body, &self.setup).expect("a window");
-                if window.totals.packets > 0 {
-                    return window;
+                if side.packets > 0 {
+                    return side;
                 }
             }
         }

@@ -6,6 +6,7 @@ pub mod cases;
 pub mod cfs;
 pub mod chosen;
 pub mod controller;
+pub mod cooperation;
 pub mod crowd;
 pub mod edge;
 pub mod figures;

@@ -29,7 +29,9 @@ pub fn zipf(flows: usize, packets: usize, exponent: f64, seed: u64) -> Vec<FlowK
     zipf_of(&keys(flows, seed), packets, exponent, &mut rng)
 }
 
-fn zipf_of(keys: &[FlowKey], packets: usize, exponent: f64, rng: &mut StdRng) -> Vec<FlowKey> {
+/// `packets` packets of flows of `keys`, each one's drawn from a Zipf distribution, the first ones
+/// with the most.
+pub fn zipf_of(keys: &[FlowKey], packets: usize, exponent: f64, rng: &mut StdRng) -> Vec<FlowKey> {
     let mut total = 0.0;
     let cumulated: Vec<f64> = (1..=keys.len())
         .map(|rank| {

@@ -99,6 +99,99 @@ impl HyperLogLog {
     }
 }
 
+/// Flows that were noted beyond known ones.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Beyond {
+    /// About so many.
+    pub value: f64,
+    /// At least so many, 95 times out of 100.
+    pub low: f64,
+    /// At most so many, 95 times out of 100.
+    pub high: f64,
+}
+
+/// Standard errors to either side that hold the truth 95 times out of 100.
+const Z95: f64 = 1.96;
+
+impl HyperLogLog {
+    /// How many different flows were noted beyond those of `known`, whose registers are of flows
+    /// that all were noted; `None` where it has another number of registers.
+    ///
+    /// A register that is larger than that of the known flows shows another flow. One that is not
+    /// says that no other flow there had a longer run of zeros. So the error falls with the flows
+    /// that are not known, where that of [`estimate`](Self::estimate) does not: with m registers
+    /// it is about that of m / n such flows for each of the n in all.
+    ///
+    /// Which flows are known must not hang on the words that registers follow from.
+    pub fn beyond(&self, known: &Self) -> Option<Beyond> {
+        if self.bits != known.bits {
+            return None;
+        }
+        let m = self.registers.len() as f64;
+        // Flows that are not known come to a register at a rate; the largest run of theirs there
+        // is at most v with probability exp(-rate * weight(v)).
+        let longest = HASH - self.bits + 1;
+        let weight = |run: u8| if run < longest { f64::exp2(-f64::from(run)) } else { 0.0 };
+        let (mut larger, mut all) = (0.0, 0.0);
+        let mut runs = [0.0; HASH as usize + 1];
+        for (&run, &of_known) in self.registers.iter().zip(&known.registers) {
+            all += weight(run);
+            if run > of_known {
+                larger += 1.0;
+                runs[usize::from(run.min(longest))] += 1.0;
+            }
+        }
+        if larger == 0.0 {
+            // All of so many are where their runs show nothing, 39 times out of 40.
+            let high = -f64::ln(0.025) / -f64::ln_1p(-(all / m).clamp(1e-30, 1.0));
+            return Some(Beyond { value: 0.0, low: 0.0, high });
+        }
+        // Registers that are larger, by what each of their runs weighs.
+        let of_runs = (1..=longest).zip(&runs[1..]).filter(|(_, number)| **number > 0.0);
+        let of_runs =
+            || of_runs.clone().map(|(run, &number)| (weight(run - 1) - weight(run), number));
+        let slope = |rate: f64| {
+            of_runs().map(|(weight, of)| of * weight / f64::exp_m1(rate * weight)).sum::<f64>()
+                - all
+        };
+        let (mut low, mut high) = (0.0_f64, f64::exp2(f64::from(HASH)));
+        for _ in 0..200 {
+            // Rates of flows are as likely to be far apart as near each other.
+            let middle = if low > 0.0 { (low * high).sqrt() } else { high / 1024.0 };
+            if slope(middle) > 0.0 {
+                low = middle
+            } else {
+                high = middle
+            }
+            if low > 0.0 && high / low < 1.0 + 1e-9 || high < 1e-12 {
+                break;
+            }
+        }
+        let rate = f64::midpoint(low, high);
+        // What is known of the rate is what so many events would say of theirs.
+        let events = of_runs()
+            .map(|(weight, of)| {
+                let half = rate * weight / 2.0;
+                let root = if half > 0.0 { half / half.sinh() } else { 1.0 };
+                of * root * root
+            })
+            .sum::<f64>()
+            .max(1e-9);
+        let (least, most) = events_between(events);
+        let value = (m * rate).max(larger);
+        let low = (m * rate * least / events).clamp(larger, value);
+        let high = (m * rate * most / events).max(value);
+        Some(Beyond { value, low, high })
+    }
+}
+
+/// Between what the mean of events lies of which so many were seen, 95 times out of 100 (Wilson and
+/// Hilferty's approximation of the chi-squared distribution).
+fn events_between(seen: f64) -> (f64, f64) {
+    let bound = |of: f64, z: f64| of * (1.0 - 1.0 / (9.0 * of) + z / (3.0 * of.sqrt())).powi(3);
+    (bound(seen, -Z95).max(0.0), bound(seen + 1.0, Z95))
+}
+
 /// The share of registers that are zero, and what flows they may have missed: infinite where all
 /// are.
 fn sigma(share: f64) -> f64 {
@@ -179,6 +272,59 @@ mod tests {
         assert_eq!(*one, before);
         one.clear();
         assert_eq!(one.estimate().value, 0.0);
+    }
+
+    /// `(truth within the bounds, mean of value / truth, mean width / that of the estimate)` of so
+    /// many families.
+    fn beyond(known: u32, others: u32, families: u8) -> (u32, f64, f64) {
+        let (mut within, mut sum, mut width) = (0, 0.0, 0.0);
+        for seed in 0..families {
+            let family = HashFamily::new(&HashKey::from_bytes([seed; 32]));
+            let (mut all, mut some) = (HyperLogLog::new(10), HyperLogLog::new(10));
+            hashes(&family, 0..known).for_each(|hashes| some.insert(&hashes));
+            hashes(&family, 0..known + others).for_each(|hashes| all.insert(&hashes));
+            let beyond = all.beyond(&some).unwrap();
+            let there = f64::from(others);
+            assert!(beyond.low <= beyond.value && beyond.value <= beyond.high, "{beyond:?}");
+            within += u32::from((beyond.low..=beyond.high).contains(&there));
+            sum += beyond.value / there.max(1.0);
+            width += (beyond.high - beyond.low)
+                / (2.0 * Z95 * all.estimate().standard_error.unwrap().max(1.0));
+        }
+        (within, sum / f64::from(families), width / f64::from(families))
+    }
+
+    #[test]
+    fn flows_beyond_the_known_ones_are_told_better_the_fewer_they_are() {
+        for (known, others, widest) in [
+            (0, 40_000, 1.3),
+            (2_000, 38_000, 1.3),
+            (20_000, 20_000, 1.0),
+            (36_000, 4_000, 0.45),
+            (39_600, 400, 0.2),
+            (40_000, 0, 0.1),
+            (30, 30, 2.5),
+            (0, 3, 4.0),
+        ] {
+            let (within, mean, width) = beyond(known, others, 100);
+            assert!(within >= 88, "{known} and {others}: {within} of 100 within the bounds");
+            let wanted = if others == 0 { 0.0..=0.0 } else { 0.9..=1.15 };
+            assert!(wanted.contains(&mean), "{known} and {others}: {mean} of the truth");
+            assert!(width <= widest, "{known} and {others}: {width} times as wide");
+        }
+    }
+
+    #[test]
+    fn where_no_flow_was_noted_there_is_none_beyond() {
+        let empty = HyperLogLog::new(10);
+        let none = Beyond { value: 0.0, low: 0.0, high: 0.0 };
+        assert_eq!(empty.beyond(&empty), Some(none));
+        assert_eq!(empty.beyond(&HyperLogLog::new(11)), None);
+        // Registers that hold the longest runs only.
+        let full = HyperLogLog::from_registers(vec![55; 1 << 10]).unwrap();
+        let beyond = full.beyond(&empty).unwrap();
+        assert!(beyond.value > 1e12 && beyond.high.is_finite(), "{beyond:?}");
+        assert!(full.beyond(&full).unwrap().high > 1e12);
     }
 
     #[test]

@@ -44,9 +44,9 @@ pub mod table;
 pub mod tower;
 
 pub use burst::BURST;
-pub use distinct::HyperLogLog;
+pub use distinct::{Beyond, HyperLogLog};
 pub use fermat::{Arithmetic, Decoded, FermatSketch, Indistinct, Shape, ShapeMismatch};
-pub use hash::{HashColumns, HashFamily, HashKey, Hashes};
+pub use hash::{AddressHash, HashColumns, HashFamily, HashKey, Hashes};
 pub use key::{AnyKey, Encoders, FlowKey, Key, KeyKind, Keyed, WideKey};
 pub use memory::{Arena, Zeros};
 pub use part::Part;

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use anyhow::Result;
 use calumma_baselines::{DusHh, Tracked};
-use calumma_cfs_analysis::{Coverage, peers};
+use calumma_cfs_analysis::{Coverage, Pairs, peers};
 use calumma_figures::{Axis, Chart, Drawn, Figure, Series};
 use calumma_sketch::FlowKey;
 use calumma_testbed::coverage::{Algorithm, Entries, Network, Outcome, Trial};
@@ -93,6 +93,10 @@ struct Rule {
 /// A quarter of the entries may be pinned.
 const PINNED_SHARE: u32 = 4;
 
+/// Windows until the last, which counts. A large flow is pinned once it was counted by chance,
+/// which takes many windows where a switch has entries for few of the flows.
+const PINNED_WINDOWS: u32 = 40;
+
 impl Rule {
     const PINS: Self = Self { algorithm: Algorithm::Claim, has_pins: true };
 
@@ -113,9 +117,12 @@ impl Rule {
     }
 
     fn trial(self, flows: &Flows<'_>, entries: u32) -> Trial {
-        let pins = if self.has_pins { entries / PINNED_SHARE } else { 0 };
-        let sizes = flows.sizes.to_vec();
-        Trial { sizes, pins, ..Trial::new(self.algorithm, flows.number, Entries::Even(entries), 1) }
+        let trial = Trial::new(self.algorithm, flows.number, Entries::Even(entries), 1);
+        let trial = Trial { sizes: flows.sizes.to_vec(), ..trial };
+        match self.has_pins {
+            true => Trial { pins: entries / PINNED_SHARE, windows: PINNED_WINDOWS, ..trial },
+            false => trial,
+        }
     }
 }
 
@@ -143,11 +150,9 @@ fn play(network: &Network, rule: Rule, flows: &Flows<'_>, entries: &[u32]) -> Ve
 /// The share of all flows that was counted, as far as switches know how many there were.
 fn share(played: &Played) -> Coverage {
     let counted = played.1.iter().filter(|&&is_counted| is_counted).count() as f64;
-    // HyperLogLog of 4,096 registers, 95 times out of 100.
-    let error = 1.96 * 1.04 / 64.0;
-    let of = |flows: f64| (counted / flows).min(1.0);
-    let flows = played.0.flows_estimated.max(1.0);
-    Coverage { value: of(flows), low: of(flows * (1.0 + error)), high: of(flows * (1.0 - error)) }
+    let of = |flows: f64| (counted / flows.max(1.0)).min(1.0);
+    let Outcome { flows_estimated, flows_between: [least, most], .. } = played.0;
+    Coverage { value: of(flows_estimated), low: of(most), high: of(least) }
 }
 
 /// Two charts of the same: by entries and by bytes of a switch.
@@ -237,10 +242,11 @@ impl Contacts {
             *seen.entry(source).or_default().entry(destination).or_default() += 1;
         }
         let share = share(played);
+        let flows = |to: &HashMap<u32, u32>| -> Vec<u32> { to.values().copied().collect() };
+        let pairs = Pairs::learn(seen.values().map(|to| (flows(to), share)), self.threshold);
         let is_spreader = |to: &HashMap<u32, u32>| {
             let estimate = if by_pairs {
-                let flows: Vec<u32> = to.values().copied().collect();
-                peers(&flows, share).estimate
+                peers(&flows(to), share, &pairs).estimate
             } else {
                 to.len() as f64 / share.value.max(f64::MIN_POSITIVE)
             };
@@ -425,7 +431,7 @@ fn hitters(setup: &Setup, place: &Place) -> Result<Drawn> {
         "Heavy are flows of 10,000 packets and more or, in traces that have none, of a thousandth of \
          all packets. A count is exact, so that no flow is called heavy that is not. Pins are the \
          largest flows that were counted in the window before, up to a quarter of the entries, after \
-         seven windows in which flows keep their sizes. DUS-HH has the packets of smallest hash of the \
+         39 windows in which flows keep their sizes. DUS-HH has the packets of smallest hash of the \
          whole network, as many as a switch has entries, each of 21 bytes.",
     ))
 }

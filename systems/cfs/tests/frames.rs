@@ -245,6 +245,11 @@ fn ends_that_no_switch_can_have_are_refused_with_their_byte() {
     let without = Window { ends: None, ..window.clone() }.encode().len();
     check_cut_and_changed(&bytes, without, &setup);
     assert!(Window::decode(&bytes, &Setup { ends: false, ..setup }).is_err());
+    assert!(Window::decode(&bytes, &Setup { sums: true, ..setup }).is_err());
+    let (of_sums, with_sums) = samples::with_sums();
+    let more = with_sums.encode();
+    assert_eq!(Window::decode(&more, &of_sums).as_ref(), Ok(&with_sums));
+    check_cut_and_changed(&more, bytes.len(), &of_sums);
     let says = |change: &dyn Fn(&mut Window), words: &str| {
         let mut window = window.clone();
         change(&mut window);

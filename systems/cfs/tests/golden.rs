@@ -6,7 +6,7 @@ mod samples;
 
 use std::path::PathBuf;
 
-use calumma_cfs::frames::{Graded, Holding, Hop, Notice, Pins, Plan, Setup, Window};
+use calumma_cfs::frames::{Graded, Holding, Hop, Notice, Pins, Plan, PortHops, Setup, Window};
 use calumma_sketch::grade::HopRule;
 use calumma_sketch::residual::ARRAYS;
 
@@ -126,6 +126,39 @@ fn shares_of_the_memory_are_what_the_golden_files_of_version_6_hold() {
     let plan = Plan { alpha: 75, pins: Pins { flows } };
     let golden = check_in("v6", "plan", &plan.encode(&setup));
     assert_eq!(Plan::decode(&golden, &setup), Ok(plan));
+}
+
+#[test]
+fn what_entered_adds_up_to_what_the_golden_files_of_version_10_hold() {
+    let (setup, window) = samples::with_sums();
+    let golden = check_in("v10", "setup-sums", &setup.encode());
+    assert_eq!((golden.last(), Setup::decode(&golden)), (Some(&(2 | 4 | 16)), Ok(setup)));
+    let golden = check_in("v10", "window-sums", &window.encode());
+    let by_hand = [4, 3, 2, 1, 0, 0, 0, 0, 0x10, 0x32, 0x54, 0x76, 0x98, 0xBA, 0xDC, 0xFE];
+    assert!(golden.ends_with(&by_hand));
+    assert_eq!(Window::decode(&golden, &setup), Ok(window));
+}
+
+/// The hop of each port stands behind the entries, the filter, the registers and the epochs.
+#[test]
+fn hops_of_ports_are_what_the_golden_file_of_version_9_holds() {
+    let hop = Hop::Port(PortHops::new(&[0, 2, 5]).unwrap());
+    let setup = Setup { hop, ..samples::setup() };
+    let golden = check_in("v9", "setup-ports", &setup.encode());
+    let by_hand = [0, 1, 0, 0, 0, 0, 16, 0, 4, 20, 0, 2, 3, 0, 2, 5, 0, 1, 1];
+    assert_eq!(golden, by_hand);
+    assert_eq!(Setup::decode(&golden), Ok(setup));
+}
+
+/// The hops in all stand where hops of ports do.
+#[test]
+fn hops_of_marks_are_what_the_golden_file_of_version_11_holds() {
+    let hop = Hop::Mark { length: 3 };
+    let setup = Setup { hop, grade: Graded::Even, ..samples::setup() };
+    let golden = check_in("v11", "setup-marks", &setup.encode());
+    let by_hand = [0, 1, 0, 0, 0, 0, 16, 0, 4, 20, 0, 3, 3, 3, 1, 1];
+    assert_eq!(golden, by_hand);
+    assert_eq!(Setup::decode(&golden), Ok(setup));
 }
 
 /// A FlowRadar's part, read without the library.

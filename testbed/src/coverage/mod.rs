@@ -274,8 +274,11 @@ pub struct Outcome {
     /// Flows counted with another number of packets or bytes than they had, over all windows in
     /// which counts were looked at.
     pub wrong: u64,
-    /// Flows in all, as the switches' merged HyperLogLog sketches estimate them.
+    /// Flows in all: those that were counted, and those beyond them that the switches' merged
+    /// HyperLogLog sketches show.
     pub flows_estimated: f64,
+    /// How many they are at least, and at most, 95 times out of 100.
+    pub flows_between: [f64; 2],
     /// Bytes of a switch on average: table, filters, registers, residual.
     pub bytes_per_node: usize,
 }
@@ -322,6 +325,7 @@ impl Network {
         let coverage = share((in_tables + decoded) as f64);
         let optimum = share(most_counted(&ways, &room) as f64);
         let has_residual = trial.algorithm.has_residual();
+        let flows = counted.estimate(&switches.merged());
         let loops_seen = counted.loops.iter().filter(|&&is_seen| is_seen).count();
         let outcome = Outcome {
             topology: self.name.clone(),
@@ -342,7 +346,8 @@ impl Network {
             complete: has_residual.then_some(counted.complete),
             loops: loops_seen as f64 / looped.max(1) as f64,
             wrong,
-            flows_estimated: switches.estimate(),
+            flows_estimated: flows.value,
+            flows_between: [flows.low, flows.high],
             bytes_per_node: bytes,
         };
         let both = counted.tables.iter().zip(&counted.decoded);

@@ -10,7 +10,7 @@ use calumma_cfs_analysis::alpha::{self, Alpha, Fared};
 use calumma_sketch::grade::{self, Chosen, Claims, HopRule};
 use calumma_sketch::residual::{ARRAYS, AnyResidual, Counts, Residual as _, Shape, network};
 use calumma_sketch::table::{self, BITS_OF_A_FLOW, BoundedTable, Capacity, Rank, RowTable, Sink};
-use calumma_sketch::{FlowKey, HashFamily, Hashes, HyperLogLog};
+use calumma_sketch::{Beyond, FlowKey, HashFamily, Hashes, HyperLogLog};
 
 use super::algorithm::{At, Kind};
 use super::{Algorithm, Share, Trial};
@@ -164,6 +164,8 @@ pub(super) struct Counted {
     pub(super) wrong: u64,
     /// Residuals that came out complete.
     pub(super) complete: usize,
+    /// The registers of the flows that were counted.
+    known: Option<HyperLogLog>,
 }
 
 impl Counted {
@@ -176,6 +178,16 @@ impl Counted {
     pub(super) fn decoded_only(&self) -> usize {
         let both = self.tables.iter().zip(&self.decoded);
         both.filter(|&(&entries, &decoded)| entries == 0 && decoded).count()
+    }
+
+    /// Flows of a window, by the merged HyperLogLog sketches and the flows that were counted.
+    pub(super) fn estimate(&self, merged: &HyperLogLog) -> Beyond {
+        let counted = (self.in_tables() + self.decoded_only()) as f64;
+        let beyond = self.known.as_ref().and_then(|known| merged.beyond(known));
+        let of = |beyond: f64| counted + beyond;
+        beyond.map_or(Beyond { value: counted, low: counted, high: f64::INFINITY }, |beyond| {
+            Beyond { value: of(beyond.value), low: of(beyond.low), high: of(beyond.high) }
+        })
     }
 }
 
@@ -245,12 +257,12 @@ impl<'a> Switches<'a> {
 
     /// Takes how residuals fared, and moves the share for the window to come.
     fn move_share(&mut self, counted: &Counted) {
-        let flows = self.estimate();
+        let merged = self.merged();
         let Some(alpha) = &mut self.alpha else { return };
         let before = alpha.share();
         let in_tables = counted.in_tables() as f64;
         let counted_at_all = in_tables + counted.decoded_only() as f64;
-        let flows = flows.max(counted_at_all);
+        let flows = counted.estimate(&merged).value;
         alpha.learn(Fared {
             decoded: counted.complete == self.all.len(),
             flows,
@@ -342,14 +354,17 @@ impl<'a> Switches<'a> {
             counted.tables = vec![0; truth.len()];
             counted.decoded = vec![false; truth.len()];
             counted.loops = vec![false; truth.len()];
+            let mut known = HyperLogLog::new(HLL_BITS);
             for (at, switch) in self.all.iter().enumerate() {
                 for (key, _, counts) in switch.table.flows() {
                     let flow = key.src_word() as usize;
                     counted.tables[flow] += 1;
                     counted.loops[flow] |= truth[flow].looped.is_some_and(|of| of.contains(&at));
                     counted.wrong += u64::from(*counts != truth[flow].counts);
+                    known.insert(&self.family.hash(key));
                 }
             }
+            counted.known = Some(known);
             self.decode(truth, places, &mut counted);
         }
         if is_last {
@@ -428,15 +443,19 @@ impl<'a> Switches<'a> {
                     Some(truth) if truth.counts == counts => counted.decoded[flow] = true,
                     _ => counted.wrong += 1,
                 }
+                counted.known.iter_mut().for_each(|known| known.insert(&self.family.hash(&key)));
             }
         }
     }
 
-    /// Flows of a window, by the merged HyperLogLog sketches.
-    pub(super) fn estimate(&self) -> f64 {
+    /// The merged HyperLogLog sketches of all switches.
+    pub(super) fn merged(&self) -> HyperLogLog {
         let mut merged = HyperLogLog::new(HLL_BITS);
-        let same = self.all.iter().all(|switch| merged.merge(&switch.distinct));
-        if same { merged.estimate().value } else { f64::NAN }
+        for switch in &self.all {
+            // All have as many registers.
+            let _ = merged.merge(&switch.distinct);
+        }
+        merged
     }
 
     /// Bytes of all tables, filters, registers, ranges and residuals. To be asked before the last

@@ -42,6 +42,9 @@ pub struct Expectation {
     loops: Option<[f64; 2]>,
     /// Bounds of the number of places where a system says that nothing goes on.
     black_holes: Option<[u64; 2]>,
+    /// Bounds of the number of sources of which a system says that they send to very many
+    /// destinations.
+    superspreaders: Option<[u64; 2]>,
     /// Switches that a system names for inflated latencies, exactly these.
     inflated: Option<Vec<String>>,
     /// The links on which packets were longer than on the fastest one, by more than bounds leave
@@ -109,6 +112,7 @@ impl Expectation {
             self.coverage.is_some(),
             self.loops.is_some(),
             self.black_holes.is_some(),
+            self.superspreaders.is_some(),
             self.inflated.is_some(),
             self.slow_links.is_some(),
             self.suspected.is_some(),
@@ -130,6 +134,7 @@ impl Expectation {
             self.coverage.is_some(),
             self.loops.is_some(),
             self.black_holes.is_some(),
+            self.superspreaders.is_some(),
             self.inflated.is_some(),
             self.slow_links.is_some(),
             self.suspected.is_some(),
@@ -139,6 +144,7 @@ impl Expectation {
             self.coverage.is_some(),
             self.loops.is_some(),
             self.black_holes.is_some(),
+            self.superspreaders.is_some(),
             self.inflated.is_some(),
             self.slow_links.is_some(),
             self.suspected.is_some(),
@@ -147,14 +153,14 @@ impl Expectation {
         ensure!(
             self.system.is_none() || count(&conditions) == count(&general),
             "{:?}: of a system only `reported`, `complete`, `decoded`, `because`, `seen`, \
-             `coverage`, `loops`, `black_holes`, `inflated`, `slow_links` and `suspected` are \
-             expected",
+             `coverage`, `loops`, `black_holes`, `superspreaders`, `inflated`, `slow_links` and \
+             `suspected` are expected",
             self.says
         );
         ensure!(
             self.system.is_some() || count(&of_systems) == 0,
-            "{:?}: coverage, loops, black_holes, inflated, slow_links and suspected are those of a \
-             `system`",
+            "{:?}: coverage, loops, black_holes, superspreaders, inflated, slow_links and suspected \
+             are those of a `system`",
             self.says
         );
         ensure!(any || !self.reported, "{:?} expects nothing", self.says);
@@ -208,6 +214,7 @@ impl Expectation {
             ("coverage", within(&self.coverage, epoch.coverage)),
             ("loops", within(&self.loops, epoch.loops)),
             ("black_holes", within(&self.black_holes, epoch.black_holes)),
+            ("superspreaders", within(&self.superspreaders, epoch.superspreaders)),
             ("inflated", self.inflated.is_none() || self.inflated == epoch.inflated),
             ("slow_links", self.slow_links.is_none() || self.slow_links == epoch.slow_links),
             ("suspected", self.suspected.is_none() || self.suspected == epoch.suspected),

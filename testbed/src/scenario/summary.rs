@@ -103,6 +103,8 @@ pub struct SystemSummary {
     pub loops: Option<f64>,
     /// Places where it says that nothing goes on; none where it looks for no such thing.
     pub black_holes: Option<u64>,
+    /// Sources that it says send to very many destinations.
+    pub superspreaders: Option<u64>,
     /// Switches that it names for inflated latencies; none where it looks for no such thing.
     pub inflated: Option<Vec<String>>,
     /// The links on which it says that packets were longer than on the fastest; none where it does
@@ -138,6 +140,7 @@ impl SystemSummary {
             incomplete_because: reported.incomplete_because.clone(),
             loops: reported.looped.as_ref().and_then(|looped| found_of(looped, truth)),
             black_holes: reported.black_holes,
+            superspreaders: reported.superspreaders,
             inflated: None,
             slow_links: None,
             suspected: None,

@@ -49,6 +49,7 @@ impl System for Cfs {
             counted: Some(found.monitored_exactly),
             looped: Some(found.loops.iter().filter(|it| it.certain).map(|it| it.flow).collect()),
             black_holes: Some(found.black_holes.len() as u64),
+            superspreaders: Some(found.superspreaders.len() as u64),
             line: format!("{:>6} flows counted exactly, {share} of all", found.monitored_exactly),
         })
     }

@@ -1,6 +1,6 @@
 //! Any bytes, as a setup, a window, a notice, pins and a plan of CFS: no panic, and what can be
 //! read says the same when written and read again. Run from `wire/` with
-//! `cargo +nightly fuzz run fuzz-wire-cfs fuzz/corpus/cfs ../systems/cfs/tests/golden/v8`.
+//! `cargo +nightly fuzz run fuzz-wire-cfs fuzz/corpus/cfs ../systems/cfs/tests/golden/v11`.
 
 #![no_main]
 
@@ -29,7 +29,8 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(plan.encode(&divided), bytes);
     }
     let fixed = [setup, guard, Setup { residual, ..setup }, Setup { residual, ..guard }];
-    let ends = [Setup { ends: true, ..setup }, Setup { ends: true, ..divided }];
+    let of_ends = Setup { ends: true, ..setup };
+    let ends = [of_ends, Setup { sums: true, ..of_ends }, Setup { ends: true, ..divided }];
     let of_radar = Setup { residual, kind: Kind::FlowRadar, filter_bits: 1 << 10, ..setup };
     let radar = [of_radar, Setup { ends: true, guard: true, ..of_radar }];
     for setup in fixed.into_iter().chain([divided]).chain(ends).chain(radar) {

@@ -1,6 +1,6 @@
 //! What alerts watch for: too few flows with an entry, loops, superspreaders, black holes.
 
-use calumma_analysis::alert::{Details, Fact, Reading, Rules};
+use calumma_analysis::alert::{Fact, Reading, Rules};
 use calumma_analysis::{Report, SystemReport};
 
 use crate::report::{BlackHole, Found, Loop, LoopsNoticed, Spread};
@@ -90,10 +90,6 @@ impl Rules for Watch {
             }
             (_, true) => "no source sends to so many destinations any more".to_owned(),
         }
-    }
-
-    fn details(&self, _fact: &Fact, _report: &dyn Report) -> Details {
-        Details::default()
     }
 }
 

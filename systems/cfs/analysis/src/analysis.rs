@@ -10,14 +10,15 @@ use calumma_analysis::{
 };
 use calumma_cfs::frames;
 use calumma_cfs::frames::{
-    ALPHA_SINCE, ENDS_SINCE, Entry, FLOW_RADAR_SINCE, GUARD_SINCE, NOTICE_SINCE, Setup, Suspects,
-    WORDS_SINCE, Window, salt,
+    ALPHA_SINCE, ENDS_SINCE, Entry, FLOW_RADAR_SINCE, GUARD_SINCE, Hop, NOTICE_SINCE, SUMS_SINCE,
+    Setup, Suspects, WORDS_SINCE, Window, salt,
 };
+use calumma_sketch::estimate::Estimate;
 use calumma_sketch::residual::Kind;
 use calumma_sketch::{HashFamily, KeyKind};
 use calumma_wire::{Role, Side, SideKind};
 
-use crate::coverage::{self, Coverage, Homes, Local, Total};
+use crate::coverage::{self, Coverage, Homes, Local, Total, Z95};
 use crate::dividing::Dividing;
 use crate::ends::Hosts;
 use crate::flows::Judged;
@@ -68,16 +69,19 @@ impl Cooperating {
         }
     }
 
-    /// What a node in this role and with this version measures by.
-    fn setup_at(&self, role: Role, version: u8) -> Setup {
+    /// What a node with this version measures by.
+    fn setup_at(&self, node: &Node, version: u8) -> Setup {
         let setup = self.parameters.setup;
+        let of_node = self.parameters.hops.get(&node.name);
+        let hop = of_node.map_or(setup.hop, |hops| Hop::Port(*hops));
         let guard = setup.guard && version >= GUARD_SINCE;
         let alpha_moves = setup.alpha_moves && version >= ALPHA_SINCE;
-        let ends = setup.ends && role == Role::Edge && version >= ENDS_SINCE;
+        let ends = setup.ends && node.role == Role::Edge && version >= ENDS_SINCE;
+        let sums = ends && version >= SUMS_SINCE;
         let has_residual = setup.kind == Kind::Fermat || version >= FLOW_RADAR_SINCE;
         let residual = setup.residual.filter(|_| has_residual);
         let kind = if has_residual { setup.kind } else { Kind::Fermat };
-        Setup { guard, alpha_moves, ends, residual, kind, ..setup }
+        Setup { hop, guard, alpha_moves, ends, sums, residual, kind, ..setup }
     }
 
     fn window_of(&self, epoch: u64) -> u64 {
@@ -99,7 +103,7 @@ impl Analysis for Cooperating {
 
     fn setup(&self, node: &Node, version: u8) -> NodeSetup {
         self.pinning.note_version(node, version);
-        NodeSetup { setup: self.setup_at(node.role, version).encode(), plan: Vec::new() }
+        NodeSetup { setup: self.setup_at(node, version).encode(), plan: Vec::new() }
     }
 
     fn decode(&self, node: &Node, version: u8, side: Side) -> Result<Delivered, String> {
@@ -110,7 +114,7 @@ impl Analysis for Cooperating {
                 bytes => Err(format!("an ingress side of {bytes} bytes, where none are expected")),
             };
         }
-        let setup = &self.setup_at(node.role, version);
+        let setup = &self.setup_at(node, version);
         let window = Window::decode(&side.body, setup).map_err(|error| error.to_string())?;
         if window.totals.packets != side.packets {
             let (of_body, of_side) = (window.totals.packets, side.packets);
@@ -163,6 +167,7 @@ impl Analysis for Cooperating {
         let homes = coverage::homes(&view);
         let several = self.hosts.learn(&view, &homes, window);
         view.doubt(hosts, several, keyed.family.clone());
+        view.number_by_ports(&self.parameters.hops, setup.seed(window), keyed.family.clone());
         let ends = self.hosts.ends(&view);
         let mut flows = Vec::new();
         let (mut losses, mut loops, mut path_changes) = (Losses::default(), Vec::new(), Vec::new());
@@ -186,7 +191,7 @@ impl Analysis for Cooperating {
         let is_decoded = |seen: &&&[Seen<'_>]| seen.iter().all(|of| of.from == KeptIn::Residual);
         let only_decoded = entries.iter().filter(is_decoded).count() as u64;
         let monitored_exactly = flows.iter().filter(|it| it.exact).count() as u64;
-        let total = coverage::total(&view, monitored);
+        let total = coverage::total(&view, &keyed.family, monitored);
         let share = coverage::of_all(monitored, total);
         let alpha = dividing::common(&setup, &view.nodes);
         if view.nodes.len() == collected.nodes.len()
@@ -199,12 +204,13 @@ impl Analysis for Cooperating {
         // others have flows by where they went: no sample of all.
         let threshold = thresholds.superspreader;
         let estimated = if only_decoded == 0 || view.has_all_flows() {
-            Estimated::of(&view, &homes, &flows, total, threshold)
+            Estimated::of(&view, (&keyed.family, &homes), &flows, total, threshold)
         } else {
             let mut tables = View::new(&setup, paths, &collected, &[]);
             tables.doubt_as(&view);
             let judged = tables.flows().map(|(key, seen)| Judged::of(&tables, key, seen));
-            Estimated::of(&tables, &homes, &judged.collect::<Vec<_>>(), total, threshold)
+            let judged: Vec<_> = judged.collect();
+            Estimated::of(&tables, (&keyed.family, &homes), &judged, total, threshold)
         };
         let Estimated { superspreaders, flooded, size_distribution, entropy } = estimated;
         let counts = Counts::of(window, &view, &flows);
@@ -216,7 +222,7 @@ impl Analysis for Cooperating {
         let found = Found {
             window,
             flows_total: total.map(|total| total.flows),
-            flows_total_error: total.map(|total| total.error),
+            flows_total_error: total.map(|total| total.error()),
             monitored,
             decoded: only_decoded,
             monitored_exactly,
@@ -262,7 +268,7 @@ struct Estimated {
 impl Estimated {
     fn of(
         view: &View<'_>,
-        homes: &Homes,
+        (family, homes): (&HashFamily, &Homes),
         flows: &[Judged<'_>],
         total: Option<Total>,
         threshold: u64,
@@ -270,7 +276,7 @@ impl Estimated {
         let (pinned, chosen): (Vec<_>, Vec<_>) = flows.iter().partition(|it| it.pinned);
         let number = pinned.len() as u64;
         let share = coverage::of_all(chosen.len() as u64, total.map(|all| all.without(number)));
-        let local = share.map(|everywhere| Local::new(view, homes, everywhere));
+        let local = share.map(|everywhere| Local::new(view, family, homes, everywhere));
         let (superspreaders, flooded) = spread::find(flows, local.as_ref(), threshold);
         let sizes = |of: &[&Judged<'_>], share: Coverage| {
             let exact: Vec<u64> = of.iter().filter(|it| it.exact).map(|it| it.packets()).collect();
@@ -330,7 +336,7 @@ fn node_report(setup: &Setup, node: &NodeView<'_>) -> NodeReport {
     let alpha = alpha.unwrap_or(0);
     let share = |grade: u32| f64::from(grade) / GRADES;
     let class = limit.and_then(|limit| CLASSES.get(usize::from(limit.class())).copied());
-    let Total { flows, error } = Total::of(flows);
+    let Estimate { value, standard_error } = flows.estimate();
     NodeReport {
         node: node.name.to_owned(),
         role: node.role.name().to_owned(),
@@ -349,8 +355,8 @@ fn node_report(setup: &Setup, node: &NodeView<'_>) -> NodeReport {
         threshold_class: class.unwrap_or("all").to_owned(),
         threshold: limit.map_or(1.0, |limit| share(limit.grade())),
         theta: theta.map_or(1.0, share),
-        flows,
-        flows_error: error,
+        flows: value,
+        flows_error: Z95 * standard_error.unwrap_or(value),
         routes_changed: *routes_changed,
         sound: node.is_sound && node.unrecorded == 0,
         bytes: totals.memory,
@@ -391,6 +397,13 @@ fn check_grades(
         } else {
             let hashes = hashes(family, words, key)
                 .ok_or_else(|| format!("entry {at}, {key}, is no flow of its kind of keys"))?;
+            if setup.hop.is_said() {
+                if !setup.is_graded_at_a_hop(family, &hashes, (seed, salt), rank.grade()) {
+                    let said = rank.grade();
+                    return Err(format!("entry {at}, {key}: a grade of {said:#x} at no hop"));
+                }
+                continue;
+            }
             setup.grade_of(family, &hashes, (seed, salt), *ttl)
         };
         if rank.grade() != grade {

@@ -9,7 +9,7 @@
 //! changed.
 
 use calumma_analysis::Flow;
-use calumma_cfs::frames::{Entry, Hop};
+use calumma_cfs::frames::Entry;
 use calumma_sketch::WideKey;
 
 use crate::report::{Counted, FlowCount, HopCount, KeptIn};
@@ -72,7 +72,7 @@ impl<'a> Judged<'a> {
     pub(crate) fn listed(&self, view: &View<'a>, seen: &[Seen<'a>]) -> FlowCount {
         let hop = |seen: Seen<'a>| HopCount {
             node: view.node(&seen).name.to_owned(),
-            hop: hop_of(view, &seen),
+            hop: view.hop_of(&seen),
             packets: seen.entry.packets,
             bytes: seen.entry.bytes,
             looped: (seen.from == KeptIn::Table).then_some(seen.entry.looped),
@@ -140,9 +140,4 @@ pub(crate) fn in_order(mut seen: Vec<Seen<'_>>) -> Vec<Seen<'_>> {
     };
     seen.sort_by_key(place);
     seen
-}
-
-fn hop_of(view: &View<'_>, seen: &Seen<'_>) -> Option<u8> {
-    let has_number = matches!(view.setup.hop, Hop::Ttl(_)) && seen.from != KeptIn::Residual;
-    has_number.then(|| view.setup.hop_of(seen.entry.ttl))
 }

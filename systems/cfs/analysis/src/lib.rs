@@ -13,6 +13,7 @@
 //! | `pinning` | what plans say: that share, and flows that all switches count |
 //! | `residual` | flows that no table has an entry of, decoded |
 //! | `view` | a window as all nodes saw it |
+//! | `answers` | what edges' filters say of flows, many flows at a time |
 //! | `flows` | whose count of a flow is the flow's |
 //! | `coverage` | how many flows there are, and the share that is monitored |
 //! | `ends` | flows that left nowhere, and where they were to leave |
@@ -24,6 +25,7 @@ pub mod alpha;
 
 mod alert;
 mod analysis;
+mod answers;
 mod coverage;
 mod dividing;
 mod ends;
@@ -59,7 +61,7 @@ pub use crate::report::{
     HeavyPrefix, HopCount, KeptIn, Listed, Loop, LoopsNoticed, Loss, NodeReport, PathChange,
     Residue, SizeBin, Spread,
 };
-pub use crate::spread::{Peers, peers};
+pub use crate::spread::{Pairs, Peers, peers};
 
 /// The system in the controller's list.
 #[derive(Clone, Copy, Debug)]

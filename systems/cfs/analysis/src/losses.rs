@@ -63,7 +63,7 @@ impl Losses {
         let counts: Vec<Seen<'_>> = in_order(seen.to_vec()).into_iter().filter(all_of_it).collect();
         let falls = |pair: &[Seen<'_>]| pair[0].entry.packets >= pair[1].entry.packets;
         // Where more came out of a segment than went in, copies hide what was lost elsewhere.
-        if !counts.windows(2).all(|pair| falls(pair) && is_way(pair)) {
+        if !counts.windows(2).all(|pair| falls(pair) && is_way(view, pair)) {
             return;
         }
         let lost = |pair: &[Seen<'_>]| pair[0].entry.packets - pair[1].entry.packets;
@@ -138,14 +138,16 @@ impl Losses {
 }
 
 /// Whether the first of two counts is nearer to the flow's source.
-fn is_way(pair: &[Seen<'_>]) -> bool {
+fn is_way(view: &View<'_>, pair: &[Seen<'_>]) -> bool {
     let [from, to] = [pair[0].entry, pair[1].entry];
     let (enters, leaves) = (from.sides == Entry::ENTERED, to.sides == Entry::LEFT);
     if pair.iter().any(|seen| seen.from == KeptIn::Residual) {
         // Without times to live, ends are known for what they are.
         return enters || leaves;
     }
-    from.ttl > to.ttl || enters && leaves
+    // Where ports or marks say the hop, edges may be bumps in the wire, which take nothing off.
+    let is_bump = enters && view.setup.hop.is_said() && from.ttl == to.ttl;
+    from.ttl > to.ttl || enters && leaves || is_bump
 }
 
 fn point(node: &NodeView<'_>) -> String {

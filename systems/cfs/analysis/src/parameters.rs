@@ -1,7 +1,10 @@
 //! The section `[cfs]` of the controller's file.
 
-use calumma_analysis::Deployment;
-use calumma_cfs::frames::{Graded, Hop, Pins, Setup};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use calumma_analysis::{Deployment, Node};
+use calumma_cfs::frames::{Graded, Hop, Pins, PortHops, Setup};
 use calumma_sketch::grade::HopRule;
 use calumma_sketch::residual::{ARRAYS, Kind};
 use serde::Deserialize;
@@ -14,6 +17,8 @@ use crate::pinning::Automatic;
 #[serde(rename_all = "lowercase")]
 enum Hops {
     Ttl,
+    Port,
+    Mark,
     None,
 }
 
@@ -24,6 +29,7 @@ enum Rule {
     Fold,
     Greedy,
     Random,
+    Even,
 }
 
 /// Which ways the packets of one flow go.
@@ -84,6 +90,8 @@ struct Section {
     hll_bits: u8,
     window_epochs: u16,
     hop: Hops,
+    hops: BTreeMap<String, Vec<u8>>,
+    path_length: u8,
     ttl_base: Option<u8>,
     hop_offset: u8,
     hop_step: u8,
@@ -113,6 +121,8 @@ impl Default for Section {
             hll_bits: setup.hll_bits,
             window_epochs: setup.window_epochs,
             hop: Hops::Ttl,
+            hops: BTreeMap::new(),
+            path_length: 0,
             ttl_base: None,
             hop_offset: 0,
             hop_step: 1,
@@ -136,10 +146,12 @@ impl Default for Section {
 }
 
 /// What the analysis goes by.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Parameters {
-    /// What switches measure by.
+    /// What switches measure by. Where ports say which hop a switch is at, it has none of them.
     pub(crate) setup: Setup,
+    /// The hops of each node's ports, where they say it.
+    pub(crate) hops: BTreeMap<String, PortHops>,
     /// Whether the share of the memory of table and residual moves by itself.
     pub(crate) alpha_moves: bool,
     /// Flows that can be pinned, at most.
@@ -208,6 +220,33 @@ fn residual_of(section: &Section, filter_bits: u32) -> Result<Option<u32>, (&'st
     Ok(Some((buckets as u32).clamp(*least, *most)))
 }
 
+/// The hops of each node's ports, where they say at which hop it is.
+fn hops_of(
+    section: &Section,
+    deployment: &Deployment<'_>,
+) -> Result<BTreeMap<String, PortHops>, String> {
+    if section.hop != Hops::Port {
+        return match section.hops.keys().next() {
+            Some(node) => Err(format!("hops.{node}: only where hop = \"port\"")),
+            None => Ok(BTreeMap::new()),
+        };
+    }
+    let nodes = deployment.nodes;
+    if let Some(node) = section.hops.keys().find(|name| nodes.iter().all(|of| of.name != **name)) {
+        return Err(format!("hops.{node}: there is no such node"));
+    }
+    let of_node = |node: &Arc<Node>| {
+        let name = &node.name;
+        let numbers = section.hops.get(name).filter(|numbers| !numbers.is_empty());
+        let none = || format!("hop = \"port\": node {name} has no number for port 0");
+        let numbers = numbers.ok_or_else(none)?;
+        let (most, ports) = (PortHops::MOST, numbers.len());
+        let many = || format!("hops.{name} = {ports} numbers: must be at most {most}");
+        Ok((name.clone(), PortHops::new(numbers).ok_or_else(many)?))
+    };
+    nodes.iter().map(of_node).collect()
+}
+
 impl Parameters {
     /// Those of a deployment.
     ///
@@ -224,8 +263,15 @@ impl Parameters {
             HopRule { base: section.ttl_base, offset: section.hop_offset, step: section.hop_step };
         let (hop, rule_unless_said) = match section.hop {
             Hops::Ttl => (Hop::Ttl(rule), Rule::Fold),
+            Hops::Port => (Hop::Port(PortHops::NONE), Rule::Fold),
+            Hops::Mark => (Hop::Mark { length: section.path_length }, Rule::Fold),
             Hops::None => (Hop::None, Rule::Random),
         };
+        if section.path_length > 0 && section.hop != Hops::Mark {
+            let why = format!("{}: only where hop = \"mark\"", section.path_length);
+            return Err(named(("path_length", why)));
+        }
+        let hops = hops_of(&section, deployment)?;
         let residual = residual_of(&section, filter_bits).map_err(named)?;
         let is_radar = section.residual == Kept::FlowRadar;
         let kind = if is_radar { Kind::FlowRadar } else { Kind::Fermat };
@@ -239,6 +285,7 @@ impl Parameters {
                 Rule::Fold => Graded::Fold,
                 Rule::Greedy => Graded::Greedy,
                 Rule::Random => Graded::Random,
+                Rule::Even => Graded::Even,
             },
             claim: section.claim,
             reseed: section.reseed,
@@ -247,6 +294,7 @@ impl Parameters {
             guard: section.guard,
             alpha_moves: residual.is_some() && kind == Kind::Fermat,
             ends: section.hosts == HostsAre::Any,
+            sums: section.hosts == HostsAre::Any,
         };
         setup.check().map_err(named)?;
         let most_pins = Pins::most_of(setup.entries);
@@ -284,7 +332,7 @@ impl Parameters {
         let Section { paths, hosts, flows_listed, .. } = section;
         let pins = pins as usize;
         let alpha_moves = matches!(section.alpha, Share::Named(_));
-        Ok(Self { setup, alpha_moves, pins, pin, paths, hosts, flows_listed, thresholds })
+        Ok(Self { setup, hops, alpha_moves, pins, pin, paths, hosts, flows_listed, thresholds })
     }
 }
 
@@ -293,18 +341,27 @@ mod tests {
     use calumma_analysis::HashKeys;
     use calumma_epoch::{EpochClock, Guards};
     use calumma_sketch::HashKey;
+    use calumma_wire::Role;
     use serde_json::json;
 
     use super::*;
 
     fn read(section: &serde_json::Value) -> Result<Parameters, String> {
+        read_for(&[], section)
+    }
+
+    fn read_for(nodes: &[&str], section: &serde_json::Value) -> Result<Parameters, String> {
+        let node = |(id, name): (u16, &&str)| {
+            Arc::new(Node { name: (*name).to_owned(), role: Role::Edge, id })
+        };
+        let nodes: Vec<_> = (1..).zip(nodes).map(node).collect();
         let hash_keys = HashKeys::new(HashKey::from_bytes([1; 32]));
         let clock = EpochClock::new(50_000_000, Guards::default()).unwrap();
         Parameters::of(&Deployment {
             section,
             hash_keys: &hash_keys,
             clock,
-            nodes: &[],
+            nodes: &nodes,
             id: std::num::NonZeroU16::MIN,
         })
     }
@@ -312,10 +369,13 @@ mod tests {
     #[test]
     fn a_section_need_not_be_there_and_its_mistakes_are_named_with_their_range() {
         let defaults = read(&serde_json::Value::Null).unwrap();
-        let setup = Setup { claim: false, guard: true, ends: true, ..Setup::default() };
+        let setup = Setup { claim: false, guard: true, ends: true, sums: true, ..Setup::default() };
         assert_eq!((defaults.setup, defaults.paths), (setup, Paths::Single));
         let fixed = read(&json!({ "hosts": "fixed" })).unwrap();
-        assert_eq!((fixed.hosts, fixed.setup), (HostsAre::Fixed, Setup { ends: false, ..setup }));
+        assert_eq!(
+            (fixed.hosts, fixed.setup),
+            (HostsAre::Fixed, Setup { ends: false, sums: false, ..setup })
+        );
         assert!(read(&json!({ "hosts": "moving" })).unwrap_err().contains("unknown variant"));
         let mistake = |section| read(&section).unwrap_err();
         let entries = mistake(json!({ "entries": 100 }));
@@ -341,6 +401,41 @@ mod tests {
         assert_eq!(pins, "pins = 65: must be 0 to 64, a quarter of the entries at most");
         assert!(mistake(json!({ "pin": ["all"] })).contains("unknown variant `all`"));
         assert!(mistake(json!({ "entires": 1 })).contains("unknown field `entires`"));
+    }
+
+    #[test]
+    fn each_port_of_each_node_has_a_number_where_ports_say_the_hop() {
+        let by_port = |hops| json!({ "hop": "port", "hops": hops });
+        let read = |hops| read_for(&["e1", "s1"], &by_port(hops));
+        let both = read(json!({ "e1": [0, 2], "s1": [1, 1, 1] })).unwrap();
+        assert_eq!(both.setup.hop, Hop::Port(PortHops::NONE));
+        assert_eq!(both.hops["s1"].numbers(), [1, 1, 1]);
+        let mistake = |hops| read(hops).unwrap_err();
+        let none = "hop = \"port\": node s1 has no number for port 0";
+        assert_eq!(mistake(json!({ "e1": [0, 2] })), none);
+        assert_eq!(mistake(json!({ "e1": [0, 2], "s1": [] })), none);
+        let unknown = mistake(json!({ "e1": [0], "s1": [1], "s2": [1] }));
+        assert_eq!(unknown, "hops.s2: there is no such node");
+        let many = mistake(json!({ "e1": vec![0; 65], "s1": [1] }));
+        assert_eq!(many, "hops.e1 = 65 numbers: must be at most 64");
+        let unasked = read_for(&["e1"], &json!({ "hops": { "e1": [0] } })).unwrap_err();
+        assert_eq!(unasked, "hops.e1: only where hop = \"port\"");
+    }
+
+    #[test]
+    fn the_length_of_ways_is_for_hops_by_mark_and_so_are_even_shares() {
+        let marked = read(&json!({ "hop": "mark", "path_length": 3, "grade": "even" })).unwrap();
+        let (hop, grade) = (marked.setup.hop, marked.setup.grade);
+        assert_eq!((hop, grade), (Hop::Mark { length: 3 }, Graded::Even));
+        let unknown = read(&json!({ "hop": "mark" })).unwrap().setup;
+        assert_eq!((unknown.hop, unknown.grade), (Hop::Mark { length: 0 }, Graded::Fold));
+        let mistake = |section| read(&section).unwrap_err();
+        let unasked = mistake(json!({ "path_length": 3 }));
+        assert_eq!(unasked, "path_length = 3: only where hop = \"mark\"");
+        let even = mistake(json!({ "grade": "even" }));
+        assert_eq!(even, "grade = even: must be fold, greedy or random where hop is not mark");
+        let ports = mistake(json!({ "hop": "mark", "hops": { "e1": [0] } }));
+        assert_eq!(ports, "hops.e1: only where hop = \"port\"");
     }
 
     #[test]

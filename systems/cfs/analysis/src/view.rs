@@ -1,13 +1,15 @@
 //! A window as all nodes saw it: who delivered, and which of them have a count of which flow.
 
-use std::collections::HashSet;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use calumma_analysis::{Collected, Delivery};
-use calumma_cfs::frames::{Entry, Setup, Totals, Window};
+use calumma_cfs::frames::{Entry, Hop, PortHops, Setup, Totals, Window};
 use calumma_sketch::{FlowKey, HashFamily, Hashes, Key, KeyKind, WideKey};
 use calumma_wire::{Role, SideKind};
 
+use crate::answers::Answers;
 use crate::coverage::{dst, src};
 use crate::parameters::{HostsAre, Paths};
 use crate::report::KeptIn;
@@ -60,6 +62,19 @@ impl NodeView<'_> {
         side == Entry::ENTERED || self.unrecorded == 0
     }
 
+    /// What its filters say of the flow with these hashes: whether packets that no entry has may
+    /// have come on a side. `None` where it sends none, or where that is not all; without hashes
+    /// the flow is none of the node's kind, and was counted as packets only.
+    pub(crate) fn filters_have(&self, side: u8, hashes: Option<&Hashes>) -> Option<bool> {
+        if !self.is_sound || !self.has_recorded(side) {
+            return None;
+        }
+        match &self.window.ends {
+            Some(ends) => Some(ends.may_have(side, hashes?)),
+            None => Some(self.window.uncounted.as_ref()?.may_have(hashes?)),
+        }
+    }
+
     /// Whether it has a count of every flow that it saw.
     pub(crate) fn has_all(&self) -> bool {
         let Totals { evicted, refused, filtered, crowded, .. } = self.window.totals;
@@ -87,6 +102,8 @@ pub(crate) fn hashes(family: &HashFamily, keys: KeyKind, key: &WideKey) -> Optio
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen<'a> {
     pub(crate) node: usize,
+    /// The number of the flow, by rising keys.
+    flow: u32,
     /// What is only in the residual has no times, and no times to live.
     pub(crate) entry: &'a Entry,
     pub(crate) from: KeptIn,
@@ -124,9 +141,22 @@ pub(crate) struct View<'a> {
     /// Whether a flow that passed a transit node had all its packets pass there.
     pub(crate) has_single_paths: bool,
     seen: Vec<Seen<'a>>,
+    /// Where each flow begins there.
+    flows: Vec<u32>,
     /// Whether an edge delivered no window.
     misses_edges: bool,
     doubts: Doubts,
+    /// What filters say of the flows that were asked about last.
+    answers: RefCell<Option<Answers>>,
+    numbering: Option<Numbering<'a>>,
+}
+
+/// What the grades of a window follow from, where ports or marks say at which hop a node is.
+#[derive(Clone, Debug)]
+struct Numbering<'a> {
+    hops: &'a BTreeMap<String, PortHops>,
+    seed: u32,
+    family: Arc<HashFamily>,
 }
 
 /// Where flows may be counted at an edge, and packets of theirs have come by another one.
@@ -156,8 +186,11 @@ impl<'a> View<'a> {
             has_all_edges: true,
             has_single_paths: paths == Paths::Single,
             seen: Vec::new(),
+            flows: Vec::new(),
             misses_edges: false,
             doubts: Doubts::default(),
+            answers: RefCell::new(None),
+            numbering: None,
         };
         for (at, delivery) in collected.nodes.iter().enumerate() {
             let (name, role) = (&*delivery.node.name, delivery.node.role);
@@ -194,21 +227,38 @@ impl<'a> View<'a> {
         let mut seen = Vec::new();
         for (node, of) in view.nodes.iter().enumerate() {
             if let Some(counts) = of.residual.and_then(|of| of.counts.as_ref()) {
-                seen.extend(counts.iter().map(|(entry, from)| Seen { node, entry, from: *from }));
+                seen.extend(counts.iter().map(|(entry, from)| Seen {
+                    node,
+                    flow: 0,
+                    entry,
+                    from: *from,
+                }));
             } else {
                 let entries = of.window.entries.iter();
-                seen.extend(entries.map(|entry| Seen { node, entry, from: KeptIn::Table }));
+                seen.extend(entries.map(|entry| Seen {
+                    node,
+                    flow: 0,
+                    entry,
+                    from: KeptIn::Table,
+                }));
             }
         }
         // One run for each node, each in order already.
         seen.sort_by_key(|seen| &seen.entry.key);
+        let mut begin = 0;
+        for of_one in seen.chunk_by_mut(|one, other| one.entry.key == other.entry.key) {
+            let flow = view.flows.len() as u32;
+            of_one.iter_mut().for_each(|seen| seen.flow = flow);
+            view.flows.push(begin);
+            begin += of_one.len() as u32;
+        }
         view.seen = seen;
         view
     }
 
     /// Every flow with its counts, by rising keys.
     pub(crate) fn flows(&self) -> impl Iterator<Item = (&'a WideKey, &[Seen<'a>])> {
-        let of_one = self.seen.chunk_by(|one, other| one.entry.key == other.entry.key);
+        let of_one = self.seen.chunk_by(|one, other| one.flow == other.flow);
         of_one.map(|seen| (&seen[0].entry.key, seen))
     }
 
@@ -227,11 +277,47 @@ impl<'a> View<'a> {
         family: Arc<HashFamily>,
     ) {
         self.doubts = Doubts { any: hosts == HostsAre::Any, several, family: Some(family) };
+        self.answers.take();
+    }
+
+    /// The hops that ports say, and what grades follow from in a window with this seed.
+    pub(crate) fn number_by_ports(
+        &mut self,
+        hops: &'a BTreeMap<String, PortHops>,
+        seed: u32,
+        family: Arc<HashFamily>,
+    ) {
+        self.numbering = Some(Numbering { hops, seed, family });
+    }
+
+    /// The number of the hop at which a node counted a flow; `None` where it is not known, as that
+    /// of what only a residual has, and by ports and marks that of pinned flows, which are not
+    /// graded.
+    pub(crate) fn hop_of(&self, seen: &Seen<'_>) -> Option<u8> {
+        let entry = seen.entry;
+        if seen.from == KeptIn::Residual {
+            return None;
+        }
+        match self.setup.hop {
+            Hop::Ttl(_) => Some(self.setup.hop_of(entry.ttl)),
+            Hop::None => None,
+            by @ (Hop::Port(_) | Hop::Mark { .. }) => {
+                let of = self.numbering.as_ref().filter(|_| entry.rank.class() != PINNED)?;
+                let node = &self.nodes[seen.node];
+                let of_node = || Some(Hop::Port(*of.hops.get(node.name)?));
+                let hop = if let Hop::Port(_) = by { of_node()? } else { by };
+                let hashes = hashes(&of.family, node.words, &entry.key)?;
+                // What is graded at random is graded alike at all hops.
+                let setup = Setup { hop, ..*self.setup };
+                setup.hop_graded(&of.family, &hashes, (of.seed, 0), entry.rank.grade())
+            }
+        }
     }
 
     /// Doubts what the other view of the window doubts.
     pub(crate) fn doubt_as(&mut self, other: &View<'_>) {
         self.doubts = other.doubts.clone();
+        self.answers.take();
     }
 
     /// Whether any host may be behind any edge.
@@ -250,14 +336,14 @@ impl<'a> View<'a> {
         let host = if side == Entry::LEFT { dst(key) } else { src(key) };
         let others = || self.edges().filter(|edge| *edge != at.node);
         self.may_be_anywhere(host)
-            && (self.misses_edges || others().any(|edge| self.may_be_on(side, edge, key, seen)))
+            && (self.misses_edges || others().any(|edge| self.may_be_on(side, edge, seen)))
     }
 
     /// Whether packets of a flow that passed between edges may have been some only: others entered
     /// or left at another edge, or left where they had entered.
     pub(crate) fn may_go_elsewhere(&self, key: &WideKey, seen: &[Seen<'_>]) -> bool {
-        let may = |side: u8, edge: usize| self.may_be_on(side, edge, key, seen);
-        let are_several = |side| self.edges().filter(|edge| may(side, *edge)).count() > 1;
+        let may = |side: u8, edge: usize| self.may_be_on(side, edge, seen);
+        let are_several = |side| self.edges().filter(|edge| may(side, *edge)).nth(1).is_some();
         let stay = || {
             let mut entered = self.edges().filter(|edge| may(Entry::ENTERED, *edge));
             entered.any(|edge| may(Entry::LEFT, edge))
@@ -271,7 +357,7 @@ impl<'a> View<'a> {
     /// Whether packets of a flow that entered at an edge may have gone to a host of the same edge.
     pub(crate) fn may_stay(&self, seen: &[Seen<'_>], entered: &Seen<'_>) -> bool {
         let key = &entered.entry.key;
-        self.may_be_anywhere(dst(key)) && self.may_be_on(Entry::LEFT, entered.node, key, seen)
+        self.may_be_anywhere(dst(key)) && self.may_be_on(Entry::LEFT, entered.node, seen)
     }
 
     fn edges(&self) -> impl Iterator<Item = usize> {
@@ -281,14 +367,14 @@ impl<'a> View<'a> {
 
     /// Whether packets of a flow may have entered or left at an edge. Where edges don't say which
     /// packets go from host to host of one edge, all that entered may have left there.
-    fn may_be_on(&self, side: u8, edge: usize, key: &WideKey, seen: &[Seen<'_>]) -> bool {
+    fn may_be_on(&self, side: u8, edge: usize, seen: &[Seen<'_>]) -> bool {
         let node = &self.nodes[edge];
         let (ends, counted) = (&node.window.ends, seen.iter().find(|of| of.node == edge));
         let stays = |of: &Seen<'_>| match of.from {
             KeptIn::Table => of.entry.local || ends.is_none(),
             // A residual does not say where packets went.
             KeptIn::Residual | KeptIn::Both => {
-                of.entry.local || self.filters_have(node, key, side) != Some(false)
+                of.entry.local || self.filters_may_have(side, edge, seen)
             }
         };
         let has_come = |of: &Seen<'_>| {
@@ -296,23 +382,21 @@ impl<'a> View<'a> {
             sides & side != 0 || side == Entry::LEFT && sides & Entry::ENTERED != 0 && stays(of)
         };
         let is_known = node.has_all() || counted.is_some_and(|of| node.is_exact_on(of.entry, side));
-        counted.is_some_and(has_come)
-            || !is_known && self.filters_have(node, key, side) != Some(false)
+        counted.is_some_and(has_come) || !is_known && self.filters_may_have(side, edge, seen)
     }
 
-    /// What a node's filters say of a flow: whether packets that no entry has may have come on a
-    /// side. `None` where it sends none, or where that is not all.
-    fn filters_have(&self, node: &NodeView<'_>, key: &WideKey, side: u8) -> Option<bool> {
-        if !node.is_sound || !node.has_recorded(side) {
-            return None;
-        }
-        let family = self.doubts.family.as_ref()?;
-        // A flow that is none of the node's kind was counted as packets only.
-        let hashes = hashes(family, node.window.keys, key)?;
-        if let Some(ends) = &node.window.ends {
-            return Some(ends.may_have(side, &hashes));
-        }
-        Some(node.window.uncounted.as_ref()?.may_have(&hashes))
+    /// Whether packets of a flow that no entry has may have come to an edge on a side, as far as
+    /// its filters say.
+    fn filters_may_have(&self, side: u8, edge: usize, seen: &[Seen<'_>]) -> bool {
+        let Some(flow) = seen.first().map(|of| of.flow as usize) else { return true };
+        let mut answers = self.answers.borrow_mut();
+        let known = answers.as_ref().and_then(|of| of.may_have(side, edge, flow));
+        known.unwrap_or_else(|| {
+            let first = Answers::first_beside(flow);
+            let keys = self.flows[first..].iter().map(|&at| &self.seen[at as usize].entry.key);
+            let of = Answers::of(&self.nodes, self.doubts.family.as_deref(), first, keys);
+            answers.insert(of).may_have(side, edge, flow).unwrap_or(true)
+        })
     }
 
     /// The node of a count.

@@ -332,7 +332,7 @@ fn where_tables_hold_all_flows_everything_is_exact() {
     let report = network.report();
     let found = &report.findings;
     let (low, high) = (found.coverage_low.unwrap(), found.coverage_high.unwrap());
-    assert!((0.4..0.5).contains(&low) && (0.5..0.65).contains(&high), "{low} to {high}");
+    assert!((0.35..0.5).contains(&low) && (0.5..0.7).contains(&high), "{low} to {high}");
     assert!((found.flows_total.unwrap() - 80.0).abs() <= found.flows_total_error.unwrap());
     assert_eq!(found.entropy, None);
     let [spread] = &found.superspreaders[..] else { panic!("{:?}", found.superspreaders) };

@@ -3,12 +3,13 @@
 //!
 //! ```text
 //! filters of flows that entered, and of those that left: see `filters`, each of half of the bits
+//! from version 10 on: packets without an entry (8), and the weighted sum of those that entered (8)
 //! ```
 
 use calumma_sketch::Hashes;
 use calumma_sketch::table::Refused;
 use calumma_wire::DecodeError;
-use calumma_wire::body::Body;
+use calumma_wire::body::{Body, put_u64};
 
 use super::entries::Entry;
 use super::filters;
@@ -22,6 +23,36 @@ pub struct Ends {
     pub entered: Vec<Refused>,
     /// Those of which such packets went to hosts, be it of the same edge.
     pub left: Vec<Refused>,
+    /// What they add up to, where that is wanted.
+    pub sums: Option<Unentered>,
+}
+
+/// What packets without an entry add up to at an edge.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unentered {
+    /// All of them.
+    pub packets: u64,
+    /// Those that entered, each times a 64-bit word of its flow's hashes, modulo 2^64. Counts of
+    /// flows add up to the same only if they are of these flows and right, but for chance.
+    pub weighted: u64,
+}
+
+impl Unentered {
+    /// Adds packets of a flow with these hashes that came on these sides.
+    #[inline(always)]
+    pub fn add(&mut self, hashes: &Hashes, sides: u8, packets: u64) {
+        self.packets += packets;
+        if sides & Entry::ENTERED != 0 {
+            self.weigh(hashes, packets);
+        }
+    }
+
+    /// Adds packets of a flow with these hashes to the weighted sum.
+    #[inline(always)]
+    pub fn weigh(&mut self, hashes: &Hashes, packets: u64) {
+        let word = u64::from(hashes.array_word(1)) << 32 | u64::from(hashes.array_word(2));
+        self.weighted = self.weighted.wrapping_add(word.wrapping_mul(packets));
+    }
 }
 
 impl Ends {
@@ -41,9 +72,20 @@ pub(crate) fn bits(filter_bits: u32) -> u32 {
 pub(super) fn put(out: &mut Vec<u8>, ends: &Ends) {
     filters::put(out, &ends.entered);
     filters::put(out, &ends.left);
+    if let Some(Unentered { packets, weighted }) = ends.sums {
+        put_u64(out, packets);
+        put_u64(out, weighted);
+    }
 }
 
 pub(super) fn read(body: &mut Body<'_>, setup: &Setup) -> Result<Ends, DecodeError> {
     let bits = bits(setup.filter_bits);
-    Ok(Ends { entered: filters::read(body, bits)?, left: filters::read(body, bits)? })
+    let (entered, left) = (filters::read(body, bits)?, filters::read(body, bits)?);
+    let sums = if setup.sums {
+        let packets = body.u64("packets without an entry")?;
+        Some(Unentered { packets, weighted: body.u64("weighted sum")? })
+    } else {
+        None
+    };
+    Ok(Ends { entered, left, sums })
 }

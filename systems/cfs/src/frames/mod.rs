@@ -10,6 +10,8 @@ mod ends;
 mod entries;
 mod filters;
 mod flow_radar;
+mod graded;
+mod hop;
 mod notice;
 mod pins;
 mod residual;
@@ -19,13 +21,16 @@ mod window;
 
 use calumma_wire::{Offer, SystemId};
 
-pub use self::ends::Ends;
 pub(crate) use self::ends::bits as bits_of_ends;
+pub use self::ends::{Ends, Unentered};
 pub use self::entries::Entry;
+pub use self::graded::Graded;
+pub(crate) use self::graded::even;
+pub use self::hop::{Hop, PortHops};
 pub use self::notice::Notice;
 pub use self::pins::{Holding, Pins, Plan};
 pub use self::residual::{Residual, Residuals, Uncounted};
-pub use self::setup::{Graded, Hop, Setup, Sizes, salt};
+pub use self::setup::{Setup, Sizes, salt};
 pub use self::suspects::{Suspect, Suspects};
 pub use self::window::{Totals, Window};
 
@@ -51,5 +56,14 @@ pub const ENDS_SINCE: u8 = 7;
 /// The first version in which a residual may be a FlowRadar.
 pub const FLOW_RADAR_SINCE: u8 = 8;
 
+/// The first version in which ports may say which hop a switch is at.
+pub const PORTS_SINCE: u8 = 9;
+
+/// The first version in which edges sum up what entered without an entry.
+pub const SUMS_SINCE: u8 = 10;
+
+/// The first version in which marks may say which hop a switch is at.
+pub const MARKS_SINCE: u8 = 11;
+
 /// What a switch that runs it offers.
-pub const OFFER: Offer = Offer { system: SystemId::CFS, lowest: 1, highest: FLOW_RADAR_SINCE };
+pub const OFFER: Offer = Offer { system: SystemId::CFS, lowest: 1, highest: MARKS_SINCE };

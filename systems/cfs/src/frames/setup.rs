@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! entries (4)  filter bits (4)  HyperLogLog bits (1)  epochs of a window (2)
-//! 0  or  1  base (1), 0: none  offset (1)  step (1)       hop
+//! how hops are numbered: see `hop`
 //! grade (1)  claim (1)  reseed (1)
 //! buckets an array of the residual (4), where there is one
 //! a bit each: 1, from version 2 on, where flows without an entry are watched for loops
@@ -14,47 +14,17 @@
 
 use std::ops::RangeInclusive;
 
+use calumma_plane::carrier::Way;
 use calumma_sketch::grade::{self, HopRule};
 use calumma_sketch::residual::{ARRAYS, Fermat, FlowRadar, Kind, Shape};
 use calumma_sketch::{FlowKey, HashFamily, Hashes, HyperLogLog};
 use calumma_wire::DecodeError;
 use calumma_wire::body::{Body, put_u8, put_u16, put_u32};
 
-/// By which rule a switch grades flows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Graded {
-    /// [`grade::fold`].
-    Fold,
-    /// [`grade::greedy`].
-    Greedy,
-    /// [`grade::random`], by the switch's [`salt`].
-    Random,
-}
+use super::graded::{self, Graded, even};
+use super::hop::{self, Hop};
 
-impl Graded {
-    /// All of them, by their numbers in frames.
-    const ALL: [Self; 3] = [Self::Fold, Self::Greedy, Self::Random];
-
-    /// Its name in configurations.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Fold => "fold",
-            Self::Greedy => "greedy",
-            Self::Random => "random",
-        }
-    }
-}
-
-/// How a switch knows how many others a packet has passed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hop {
-    /// By the time to live, or hop limit, with which it received the packet.
-    Ttl(HopRule),
-    /// It does not.
-    None,
-}
-
-/// What all switches of a network have in common.
+/// What all switches of a network have in common, and the hops of a switch's ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setup {
     /// Flows that a switch's table holds: 256 to 2^22.
@@ -86,6 +56,9 @@ pub struct Setup {
     /// Whether an edge says which flows without an entry entered there and which left, and of which
     /// packets went to a host of the same edge; of no use to other switches.
     pub ends: bool,
+    /// Whether it also sums up the packets of those that entered, so that counts of other switches
+    /// show whether these are all.
+    pub sums: bool,
 }
 
 /// How large table and residual of a window are.
@@ -102,7 +75,8 @@ const GUARD: u8 = 1;
 const ALPHA_MOVES: u8 = 2;
 const ENDS: u8 = 4;
 const FLOW_RADAR: u8 = 8;
-const ALL_BITS: u8 = GUARD | ALPHA_MOVES | ENDS | FLOW_RADAR;
+const SUMS: u8 = 16;
+const ALL_BITS: u8 = GUARD | ALPHA_MOVES | ENDS | FLOW_RADAR | SUMS;
 
 impl Default for Setup {
     fn default() -> Self {
@@ -120,6 +94,7 @@ impl Default for Setup {
             guard: false,
             alpha_moves: false,
             ends: false,
+            sums: false,
         }
     }
 }
@@ -168,6 +143,9 @@ impl Setup {
         if self.alpha_moves && self.residual.is_none() {
             return Err(("alpha_moves", "1: there is no residual".to_owned()));
         }
+        if self.sums && !self.ends {
+            return Err(("sums", "1: it is not said what entered".to_owned()));
+        }
         if self.kind == Kind::FlowRadar && self.residual.is_none() {
             return Err(("kind", "flowradar: there is no residual".to_owned()));
         }
@@ -175,11 +153,16 @@ impl Setup {
             let why = "1: a FlowRadar's memory is not divided anew";
             return Err(("alpha_moves", why.to_owned()));
         }
+        if self.grade == Graded::Even && !matches!(self.hop, Hop::Mark { .. }) {
+            let why = "even: must be fold, greedy or random where hop is not mark";
+            return Err(("grade", why.to_owned()));
+        }
         match self.hop {
             Hop::Ttl(rule) => {
                 within("ttl_base", rule.base.unwrap_or(u8::MAX), 1..=u8::MAX)?;
                 within("hop_step", rule.step, 1..=u8::MAX)
             }
+            Hop::Port(_) | Hop::Mark { .. } => Ok(()),
             Hop::None if self.grade == Graded::Random => Ok(()),
             Hop::None => {
                 let why = format!("{}: must be random where hop is none", self.grade.name());
@@ -195,14 +178,8 @@ impl Setup {
         put_u32(&mut out, self.filter_bits);
         put_u8(&mut out, self.hll_bits);
         put_u16(&mut out, self.window_epochs);
-        match self.hop {
-            Hop::None => put_u8(&mut out, 0),
-            Hop::Ttl(rule) => {
-                out.extend_from_slice(&[1, rule.base.unwrap_or(0), rule.offset, rule.step]);
-            }
-        }
-        let grade = Graded::ALL.iter().position(|&rule| rule == self.grade).unwrap_or_default();
-        put_u8(&mut out, grade as u8);
+        hop::put(&mut out, &self.hop);
+        graded::put(&mut out, self.grade);
         put_u8(&mut out, self.claim.into());
         put_u8(&mut out, self.reseed.into());
         if let Some(buckets) = self.residual {
@@ -213,6 +190,7 @@ impl Setup {
             (self.alpha_moves, ALPHA_MOVES),
             (self.ends, ENDS),
             (self.kind == Kind::FlowRadar, FLOW_RADAR),
+            (self.sums, SUMS),
         ];
         let bits = bits.into_iter().filter_map(|(is_set, bit)| is_set.then_some(bit)).sum();
         if bits > 0_u8 {
@@ -232,8 +210,8 @@ impl Setup {
             filter_bits: body.u32("filter_bits")?,
             hll_bits: body.u8("hll_bits")?,
             window_epochs: body.u16("window_epochs")?,
-            hop: hop(&mut body)?,
-            grade: graded(&mut body)?,
+            hop: hop::read(&mut body)?,
+            grade: graded::read(&mut body)?,
             claim: body.flag("claim")?,
             reseed: body.flag("reseed")?,
             ..Self::default()
@@ -248,9 +226,10 @@ impl Setup {
             return Err(body.wrong(at_bits, "guard", why));
         }
         let has = |bit| bits.unwrap_or(0) & bit != 0;
-        let (guard, alpha_moves, ends) = (has(GUARD), has(ALPHA_MOVES), has(ENDS));
+        let (guard, alpha_moves) = (has(GUARD), has(ALPHA_MOVES));
+        let (ends, sums) = (has(ENDS), has(SUMS));
         let kind = if has(FLOW_RADAR) { Kind::FlowRadar } else { Kind::Fermat };
-        let setup = Self { residual, kind, guard, alpha_moves, ends, ..setup };
+        let setup = Self { residual, kind, guard, alpha_moves, ends, sums, ..setup };
         setup.check().map_err(|(field, why)| {
             let of_field = |field| match field {
                 "entries" => 0,
@@ -260,7 +239,7 @@ impl Setup {
                 // What may be wrong with a hop is its last byte; the grade is behind it.
                 "hop_step" => 14,
                 "residual" => behind_flags,
-                "alpha_moves" | "kind" => at_bits,
+                "alpha_moves" | "kind" | "sums" => at_bits,
                 _ => behind_flags - 3,
             };
             body.wrong(of_field(field), field, why)
@@ -317,14 +296,18 @@ impl Setup {
         if self.reseed { grade::window_seed(window) } else { 0 }
     }
 
-    /// The number of the hop at which a packet is received with this time to live; 0 where hops
-    /// have none.
+    /// The number of the hop at which a packet is received with this time to live; 0 where that
+    /// does not say it.
     #[inline(always)]
     pub fn hop_of(&self, ttl: u8) -> u8 {
-        match &self.hop {
-            Hop::Ttl(rule) => rule.number(ttl),
-            Hop::None => 0,
-        }
+        self.way_at(ttl, u16::MAX, Way::default()).hop
+    }
+
+    /// That number of a packet that this port received and whose mark says `marked`, and the hops
+    /// that it passes in all, 0 where that is not known.
+    #[inline(always)]
+    pub fn way_at(&self, ttl: u8, port: u16, marked: Way) -> Way {
+        self.hop.at(ttl, port, marked)
     }
 
     /// The grade of a flow with these hashes, in a window with this [seed](Self::seed), at a switch
@@ -334,15 +317,64 @@ impl Setup {
         &self,
         family: &HashFamily,
         hashes: &Hashes,
-        (seed, salt): (u32, u32),
+        seeds: (u32, u32),
         ttl: u8,
+    ) -> u32 {
+        self.grade_at(family, hashes, seeds, Way { hop: self.hop_of(ttl), length: 0 })
+    }
+
+    /// The same of a packet that has come so far.
+    #[inline(always)]
+    pub fn grade_at(
+        &self,
+        family: &HashFamily,
+        hashes: &Hashes,
+        (seed, salt): (u32, u32),
+        way: Way,
     ) -> u32 {
         let word = grade::word(hashes, seed);
         match self.grade {
-            Graded::Fold => grade::fold(word, self.hop_of(ttl)),
-            Graded::Greedy => grade::greedy(word, self.hop_of(ttl)),
+            Graded::Fold => grade::fold(word, way.hop),
+            Graded::Greedy => grade::greedy(word, way.hop),
             Graded::Random => grade::random(family, word, salt),
+            Graded::Even => even(word, way),
         }
+    }
+
+    /// The number of the hop that a grade is of, by what ports or marks can say: `None` where it is
+    /// of none of that, or of several hops, and where neither says it.
+    pub fn hop_graded(
+        &self,
+        family: &HashFamily,
+        hashes: &Hashes,
+        seeds: (u32, u32),
+        grade: u32,
+    ) -> Option<u8> {
+        let mut fitting = self.hops_graded(family, hashes, seeds, grade);
+        let first = fitting.next()?;
+        fitting.all(|hop| hop == first).then_some(first)
+    }
+
+    /// Whether a grade is that of a flow at one of the hops that ports or marks can say.
+    pub fn is_graded_at_a_hop(
+        &self,
+        family: &HashFamily,
+        hashes: &Hashes,
+        seeds: (u32, u32),
+        grade: u32,
+    ) -> bool {
+        self.hops_graded(family, hashes, seeds, grade).next().is_some()
+    }
+
+    fn hops_graded(
+        &self,
+        family: &HashFamily,
+        hashes: &Hashes,
+        seeds: (u32, u32),
+        grade: u32,
+    ) -> impl Iterator<Item = u8> {
+        let is_graded = move |&way: &Way| self.grade_at(family, hashes, seeds, way) == grade;
+        self.hop.ways().filter(is_graded).map(|way| way.hop)
     }
 }
 
@@ -370,30 +402,11 @@ fn within<T: PartialOrd + std::fmt::Display>(
     Err((field, format!("{value}: must be {} to {}", range.start(), range.end())))
 }
 
-fn hop(body: &mut Body<'_>) -> Result<Hop, DecodeError> {
-    let offset = body.offset();
-    match body.u8("hop")? {
-        0 => Ok(Hop::None),
-        1 => {
-            let base = body.u8("ttl_base")?;
-            let (offset, step) = (body.u8("hop_offset")?, body.u8("hop_step")?);
-            Ok(Hop::Ttl(HopRule { base: (base > 0).then_some(base), offset, step }))
-        }
-        other => Err(body.wrong(offset, "hop", format_args!("{other} is neither 0 nor 1"))),
-    }
-}
-
-fn graded(body: &mut Body<'_>) -> Result<Graded, DecodeError> {
-    let offset = body.offset();
-    let number = body.u8("grade")?;
-    let known = Graded::ALL.get(usize::from(number)).copied();
-    known.ok_or_else(|| body.wrong(offset, "grade", format_args!("there is no rule {number}")))
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::hop::PortHops;
     use super::*;
 
     prop_compose! {
@@ -403,13 +416,22 @@ mod tests {
             hll_bits in Setup::HLL_BITS,
             half in 1_u16..=500,
             (base, offset, step) in (prop::option::of(1_u8..), any::<u8>(), 1_u8..),
-            grade in 0..4_usize,
+            ports in prop::option::of(prop::collection::vec(any::<u8>(), 0..=PortHops::MOST)),
+            length in prop::option::of(any::<u8>()),
+            grade in 0..5_usize,
             [claim, reseed]: [bool; 2],
             residual in prop::option::of(Setup::RESIDUAL),
-            [guard, moves, ends, radar]: [bool; 4],
+            [guard, moves, ends, radar, sums]: [bool; 5],
         ) -> Setup {
-            let hop = if grade == 3 { Hop::None } else { Hop::Ttl(HopRule { base, offset, step }) };
-            let grade = Graded::ALL[grade.min(2)];
+            let of_ports = ports.and_then(|ports| PortHops::new(&ports));
+            let hop = match (of_ports, length) {
+                _ if grade == 4 => Hop::None,
+                (_, Some(length)) => Hop::Mark { length },
+                _ if grade == 3 => Hop::Mark { length: 0 },
+                (Some(hops), None) => Hop::Port(hops),
+                (None, None) => Hop::Ttl(HopRule { base, offset, step }),
+            };
+            let grade = if hop == Hop::None { Graded::Random } else { Graded::ALL[grade] };
             let window_epochs = 2 * half;
             Setup {
                 entries,
@@ -425,6 +447,7 @@ mod tests {
                 guard,
                 alpha_moves: moves && !radar && residual.is_some(),
                 ends,
+                sums: sums && ends,
             }
         }
     }
@@ -447,6 +470,7 @@ mod tests {
                     guard: none.guard,
                     alpha_moves: none.alpha_moves,
                     ends: none.ends,
+                    sums: none.sums,
                     ..of
                 };
                 prop_assert_eq!(flags(other), flags(setup));
@@ -496,6 +520,8 @@ mod tests {
         says(moving, 22, "alpha_moves: 1: a FlowRadar's memory is not divided anew");
         let grade = "grade: fold: must be random where hop is none";
         says(Setup { hop: Hop::None, ..setup }, 12, grade);
+        let grade = "grade: even: must be fold, greedy or random where hop is not mark";
+        says(Setup { grade: Graded::Even, ..setup }, 15, grade);
     }
 
     #[test]
@@ -525,6 +551,21 @@ mod tests {
         let random = Setup { hop: Hop::None, grade: Graded::Random, ..fold };
         assert_eq!(of(random, salt(1), 64), of(random, salt(1), 60));
         assert_ne!(of(random, salt(1), 64), of(random, salt(2), 64));
+        let marked = Setup { hop: Hop::Mark { length: 3 }, grade: Graded::Even, ..fold };
+        let of_way = |hop, length| {
+            let grade = marked.grade_at(&family, &hashes, (7, 0), Way { hop, length });
+            assert!(marked.is_graded_at_a_hop(&family, &hashes, (7, 0), grade));
+            assert_eq!(marked.hop_graded(&family, &hashes, (7, 0), grade), Some(hop));
+            grade
+        };
+        assert_eq!(
+            [0, 1, 2].map(|hop| of_way(hop, 3)),
+            [0, 1, 2].map(|hop| grade::even(word, hop, 3))
+        );
+        // Of ways that are not known, or longer than is said.
+        assert_eq!((of_way(2, 0), of_way(3, 3)), (grade::fold(word, 2), grade::fold(word, 3)));
+        let other = grade::even(word, 1, 4);
+        assert!(!marked.is_graded_at_a_hop(&family, &hashes, (7, 0), other));
         assert_eq!((Setup { reseed: false, ..fold }).seed(9), 0);
         assert_eq!(fold.seed(9), grade::window_seed(9));
     }

@@ -76,7 +76,7 @@ mod tests {
     fn counted(packets: &[(u8, u32)]) -> Counted {
         let mut counted = Counted::default();
         for &(ttl, us) in packets {
-            counted.add(IpFields { ttl, len: 100 }, us, Entry::PASSED);
+            counted.add(IpFields { ttl, len: 100, ..IpFields::default() }, us, Entry::PASSED);
         }
         counted
     }

@@ -4,7 +4,7 @@
 use calumma_sketch::table::Refused;
 use calumma_sketch::{HashColumns, Hashes, Key};
 
-use crate::frames::{self, Entry, bits_of_ends};
+use crate::frames::{self, Entry, Unentered, bits_of_ends};
 
 /// Bits that a flow of a filter has at least when it is sent, where the filter has room for that:
 /// less than one in ten thousand other flows are mistaken for one of the filter's.
@@ -17,13 +17,14 @@ const BLOCK_BITS: u64 = 32 * Refused::LEAST_WORDS as u64;
 pub(super) struct Ends {
     entered: Noted,
     left: Noted,
+    sums: Unentered,
 }
 
 impl Ends {
     /// Nothing noted, for an lcore whose table's filter has so many bits. It takes its memory now.
     pub(super) fn new(filter_bits: u32) -> Self {
         let empty = Noted::new(bits_of_ends(filter_bits));
-        Self { entered: empty.clone(), left: empty }
+        Self { entered: empty.clone(), left: empty, sums: Unentered::default() }
     }
 
     /// Bytes of memory that it takes.
@@ -31,10 +32,11 @@ impl Ends {
         self.entered.bytes() + self.left.bytes()
     }
 
-    /// Notes a flow of which packets without an entry came on these sides, to a host of the same
-    /// edge or not.
+    /// Notes so many packets of a flow that no entry has, which came on these sides, to a host of
+    /// the same edge or not.
     #[inline(always)]
-    pub(super) fn note(&mut self, hashes: &Hashes, sides: u8, is_local: bool) {
+    pub(super) fn note(&mut self, hashes: &Hashes, (sides, is_local): (u8, bool), packets: u64) {
+        self.sums.add(hashes, sides, packets);
         if sides & Entry::ENTERED != 0 {
             self.entered.note(hashes);
         }
@@ -50,17 +52,18 @@ impl Ends {
         keys: &[K],
         hashes: &HashColumns,
         mut packets: u32,
-        (sides, is_local): (u8, bool),
+        side: (u8, bool),
     ) {
-        let mut last = None;
         while packets != 0 {
             let at = packets.trailing_zeros() as usize;
-            packets &= packets - 1;
             let key = keys.get(at);
-            if last != Some(key) {
-                self.note(&hashes.of(at), sides, is_local);
+            // Packets of one flow back to back are noted at once.
+            let mut number = 0;
+            while packets != 0 && keys.get(packets.trailing_zeros() as usize) == key {
+                packets &= packets - 1;
+                number += 1;
             }
-            last = Some(key);
+            self.note(&hashes.of(at), side, number);
         }
     }
 
@@ -68,12 +71,18 @@ impl Ends {
     pub(super) fn clear(&mut self) {
         self.entered.clear();
         self.left.clear();
+        self.sums = Unentered::default();
     }
 
-    /// What is sent of the lcores' notes.
-    pub(super) fn frame(lcores: &[Self]) -> frames::Ends {
+    /// What is sent of the lcores' notes; `says_sums`: what they add up to as well.
+    pub(super) fn frame(lcores: &[Self], says_sums: bool) -> frames::Ends {
+        let both = |one: Unentered, other: &Self| Unentered {
+            packets: one.packets + other.sums.packets,
+            weighted: one.weighted.wrapping_add(other.sums.weighted),
+        };
+        let sums = says_sums.then(|| lcores.iter().fold(Unentered::default(), both));
         let of = |side: fn(&Self) -> &Noted| lcores.iter().map(|it| side(it).folded()).collect();
-        frames::Ends { entered: of(|it| &it.entered), left: of(|it| &it.left) }
+        frames::Ends { entered: of(|it| &it.entered), left: of(|it| &it.left), sums }
     }
 }
 
@@ -161,9 +170,13 @@ mod tests {
             let flow = |at: u32| family.hash(&FlowKey::from_words(at, 1, 2, 17));
             let mut ends = Ends::new(bits);
             for at in 0..number {
-                ends.note(&flow(at), [Entry::ENTERED, Entry::LEFT][at as usize % 2], at % 8 == 0);
+                let side = [Entry::ENTERED, Entry::LEFT][at as usize % 2];
+                ends.note(&flow(at), (side, at % 8 == 0), at.into());
             }
-            let sent = Ends::frame(std::slice::from_ref(&ends));
+            let sent = Ends::frame(std::slice::from_ref(&ends), true);
+            let mut sums = Unentered { packets: (0..u64::from(number)).sum(), weighted: 0 };
+            (0..number).step_by(2).for_each(|at| sums.weigh(&flow(at), at.into()));
+            prop_assert_eq!(sent.sums, Some(sums));
             for at in 0..number {
                 let (is_left, is_local) = (at % 2 == 1, at % 8 == 0);
                 prop_assert!(is_left || sent.may_have(Entry::ENTERED, &flow(at)));
@@ -177,7 +190,8 @@ mod tests {
             prop_assert!(32 * words <= u64::from(bits / 2).max(BLOCK_BITS));
             prop_assert!(number > 0 || words as usize <= 7 * Refused::LEAST_WORDS);
             ends.clear();
-            let none = Ends::frame(&[ends]);
+            let none = Ends::frame(&[ends], true);
+            prop_assert_eq!(none.sums, Some(Unentered::default()));
             prop_assert!((0..number).all(|at| !none.may_have(Entry::ENTERED, &flow(at))));
         }
     }

@@ -11,7 +11,7 @@ use calumma_sketch::{BURST, HashFamily, Key};
 
 use super::notices::Noticing;
 use super::record::{Common, Entering, Packets, Plan, Window};
-use crate::frames::Entry;
+use crate::frames::{Entry, Hop};
 
 /// CFS's half on an lcore.
 ///
@@ -45,7 +45,7 @@ impl<K: Key> OnLcore<K> {
     /// bit for each packet that goes on claimed.
     #[inline]
     fn record(&mut self, flows: &Flows<K>, side: u8) -> u32 {
-        let (polled_ns, single) = (flows.polled_ns(), flows.are_local());
+        let (polled_ns, port, single) = (flows.polled_ns(), flows.port(), flows.are_local());
         let goes_on = side != Entry::LEFT && !single;
         let Self { common, slots, claims, noticing, shared } = self;
         let mut claimed_out = flows.claimed();
@@ -72,7 +72,7 @@ impl<K: Key> OnLcore<K> {
             let came = flows.claimed() & of.which;
             let claimed = if is_all || came == 0 { came } else { gathered(came, of.which) };
             let keys = of.keys;
-            let packets_of = Packets { keys, hashes, ip, polled_ns, side, single, claimed };
+            let packets_of = Packets { keys, hashes, ip, polled_ns, port, side, single, claimed };
             let out = window.group.record(common, &packets_of, noticing);
             window.packets += packets;
             if goes_on {
@@ -121,6 +121,13 @@ impl<K: Key> LcoreSystem<K> for OnLcore<K> {
 
     fn has_claims(&self) -> bool {
         self.common.setup.claim
+    }
+
+    fn marks_hops(&self) -> Option<u8> {
+        match self.common.setup.hop {
+            Hop::Mark { length } => Some(length),
+            Hop::Ttl(_) | Hop::Port(_) | Hop::None => None,
+        }
     }
 
     fn hashes_by(&self) -> Option<&HashFamily> {

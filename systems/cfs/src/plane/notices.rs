@@ -5,8 +5,8 @@
 
 use std::collections::HashSet;
 
+use calumma_plane::sync::{Receiver, Sender, bounded};
 use calumma_sketch::{Hashes, Key, WideKey};
-use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::guard::{Lives, word};
 use super::union::wide;

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use calumma_epoch::EpochClock;
+use calumma_plane::carrier::Way;
 use calumma_plane::parse::detail::IpFields;
 use calumma_plane::{FlowSet, Record};
 use calumma_sketch::grade::{self, Chosen, Claims};
@@ -19,7 +20,7 @@ use super::counted::Counted;
 use super::ends::Ends;
 use super::guard::{Guard, Lives};
 use super::notices::Noticing;
-use crate::frames::{Graded, Residual, Setup, Sizes};
+use crate::frames::{Graded, Residual, Setup, Sizes, even};
 
 /// What all of a switch's records have in common.
 #[derive(Debug)]
@@ -37,14 +38,15 @@ pub(super) struct Common {
 }
 
 impl Common {
-    /// The grade of a flow whose first packet came with this TTL: [`Setup::grade_of`], within work
+    /// The grade of a flow whose first packet had come so far: [`Setup::grade_at`], within work
     /// that already runs on `isa`.
     #[inline(always)]
-    fn grade(&self, isa: impl Isa, hashes: &Hashes, seed: u32, ttl: u8) -> u32 {
+    fn grade(&self, isa: impl Isa, hashes: &Hashes, seed: u32, way: Way) -> u32 {
         let word = grade::word(hashes, seed);
         match self.setup.grade {
-            Graded::Fold => grade::fold(word, self.setup.hop_of(ttl)),
-            Graded::Greedy => grade::greedy(word, self.setup.hop_of(ttl)),
+            Graded::Fold => grade::fold(word, way.hop),
+            Graded::Greedy => grade::greedy(word, way.hop),
+            Graded::Even => even(word, way),
             Graded::Random => grade::random_with(isa, &self.family, word, self.salt),
         }
     }
@@ -121,6 +123,8 @@ pub(super) struct Packets<'a, K> {
     pub(super) ip: &'a [IpFields],
     /// When they were found, in nanoseconds since the Unix epoch.
     pub(super) polled_ns: u64,
+    /// Which port received them.
+    pub(super) port: u16,
     /// As [`Entry::sides`](crate::frames::Entry::sides).
     pub(super) side: u8,
     /// Whether this is the only switch on their way.
@@ -305,7 +309,7 @@ impl<K: Key> Work for Recording<'_, '_, K> {
     #[inline(always)]
     fn work(self, isa: impl Isa) -> u32 {
         let Recording { window, common, packets, noticing } = self;
-        let Packets { keys, hashes, ip, polled_ns, side, single, claimed } = *packets;
+        let Packets { keys, hashes, ip, polled_ns, port, side, single, claimed } = *packets;
         let computed;
         let hashes = match hashes {
             Some(hashes) => hashes,
@@ -332,8 +336,9 @@ impl<K: Key> Work for Recording<'_, '_, K> {
             // Packets of one flow back to back are graded as the first of them.
             if at == 0 || keys[at - 1] != *key {
                 let of = words.of(at);
-                let ttl = ip.get(at).map_or(0, |fields| fields.ttl);
-                grade = common.grade(isa, &of, window.seed, ttl);
+                let fields = ip.get(at).copied().unwrap_or_default();
+                let way = common.setup.way_at(fields.ttl, port, fields.way);
+                grade = common.grade(isa, &of, window.seed, way);
                 let is_pinned = has_pins && pins.has(K::KIND, flow_word(&hashes.of(at)));
                 chosen = if is_pinned { Chosen::Pinned } else { unpinned };
                 window.flows.insert(&of);
@@ -475,7 +480,8 @@ impl<K: Key> Sink<K, Counted> for Counting<'_, K> {
             put(residual, key, &self.family.hash(key), value);
         }
         if let Some(ends) = &mut self.ends {
-            ends.note(&self.family.hash(key), value.sides(), value.is_local());
+            let side = (value.sides(), value.is_local());
+            ends.note(&self.family.hash(key), side, value.packets);
         }
         if value.differences != 0
             && let Some(guard) = &mut self.guard

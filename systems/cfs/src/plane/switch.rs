@@ -19,8 +19,12 @@ use super::notices::Notices;
 use super::record::{Common, Entering, Plan, Window};
 use crate::Sums;
 use crate::frames::{
-    self, Graded, Holding, NOTICE_SINCE, OFFER, PINS_SINCE, Setup, WORDS_SINCE, salt,
+    self, Graded, Holding, Hop, NOTICE_SINCE, OFFER, PINS_SINCE, Setup, WORDS_SINCE, salt,
 };
+
+/// Why a setup with hops by mark is declined where marks have none.
+const NO_HOPS: &str = "hop = \"mark\" needs the shim carrier, with hops: set [carrier] kind = \
+                       \"shim\" and hops = true at all switches";
 
 /// CFS, which runs on edges and on switches between them.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +63,15 @@ impl System for Cfs {
         if setup.claim && !session.carries_claims {
             let why = "claim = true: the bit of the claim is part of the carrier's signature";
             return Err(why.to_owned());
+        }
+        if let (Hop::Port(hops), Some((name, ports))) = (setup.hop, &session.ports)
+            && let without = hops.numbers().len()
+            && without < *ports
+        {
+            return Err(format!("hop = \"port\": node {name} has no number for port {without}"));
+        }
+        if matches!(setup.hop, Hop::Mark { .. }) && !session.carries_hops {
+            return Err(NO_HOPS.to_owned());
         }
         if setup.grade == Graded::Random && session.node_id.is_none() {
             return Err(

@@ -78,7 +78,8 @@ impl<K: Key> Window<K> {
             if let Some(of_lcore) = &share.ends {
                 let mut of_lcore = of_lcore.clone();
                 for Flow { key, value, .. } in &surplus {
-                    of_lcore.note(&self.common.family.hash(*key), value.sides(), value.is_local());
+                    let side = (value.sides(), value.is_local());
+                    of_lcore.note(&self.common.family.hash(*key), side, value.packets);
                 }
                 ends.push(of_lcore);
             }
@@ -130,7 +131,7 @@ impl<K: Key> Window<K> {
             entries,
             uncounted: residual.map(|residual| Uncounted { flows: K::any(residual), refused }),
             suspects,
-            ends: self.common.setup.ends.then(|| Ends::frame(&ends)),
+            ends: self.common.setup.ends.then(|| Ends::frame(&ends, self.common.setup.sums)),
         }
     }
 }

@@ -37,9 +37,11 @@ pub(crate) fn session(node: u16, lcores: usize) -> SessionContext {
         clock: clock(),
         first_epoch: FIRST_EPOCH,
         lcores,
+        ports: None,
         routes: RouteWatch::default(),
         outlets: Outlets::default(),
         carries_claims: true,
+        carries_hops: false,
         carries_stacks: true,
     }
 }
@@ -85,7 +87,8 @@ impl Switch {
         // As controllers have it.
         let setup = Setup { ends: setup.ends && role == Role::Edge, ..setup };
         let (mut merger, mailboxes) = LcoreMerger::new(lcores);
-        let session = SessionContext { role, ..session(node, lcores) };
+        let carries_hops = carrier.carries_hops();
+        let session = SessionContext { role, carries_hops, ..session(node, lcores) };
         let systems = vec![begin(&session, setup).unwrap()];
         merger.begin(clock(), FIRST_EPOCH, secret(), keys, systems);
         let policy = Policy { carrier, ..Policy::default() };
@@ -169,6 +172,11 @@ impl Switch {
     /// The lcores' totals as of the last window.
     pub(crate) fn counters(&self) -> Counters {
         self.merger.counters()
+    }
+
+    /// Says by which port an lcore receives packets from here on.
+    pub(crate) fn received_by(&mut self, lcore: usize, port: usize) {
+        self.workers[lcore].received_by(port as u16);
     }
 
     /// Packets on one lcore.

@@ -1,7 +1,7 @@
 //! Windows of a switch, one of each kind.
 
 use calumma_cfs::frames::{
-    Ends, Entry, Notice, Residual, Setup, Suspect, Suspects, Totals, Uncounted, Window,
+    Ends, Entry, Notice, Residual, Setup, Suspect, Suspects, Totals, Uncounted, Unentered, Window,
 };
 use calumma_sketch::residual::{Counts, Kind, Residual as _};
 use calumma_sketch::table::{Rank, Refused};
@@ -152,10 +152,19 @@ pub(crate) fn with_ends() -> (Setup, Window) {
         filter
     };
     let entered = vec![filter(&[1, 2, 3]), filter(&[4])];
-    let ends = Ends { entered, left: vec![filter(&[3, 5]), filter(&[])] };
+    let ends = Ends { entered, left: vec![filter(&[3, 5]), filter(&[])], sums: None };
     let (setup, mut window) = divided();
     window.entries[1].local = true;
     (Setup { ends: true, ..setup }, Window { ends: Some(ends), ..window })
+}
+
+/// The same with what their packets add up to.
+#[allow(dead_code, reason = "not every test crate has ends")]
+pub(crate) fn with_sums() -> (Setup, Window) {
+    let (setup, mut window) = with_ends();
+    let sums = Unentered { packets: 0x0102_0304, weighted: 0xFEDC_BA98_7654_3210 };
+    window.ends.iter_mut().for_each(|ends| ends.sums = Some(sums));
+    (Setup { sums: true, ..setup }, window)
 }
 
 /// A window with a flow of each family, of a switch that took all flows.

@@ -7,10 +7,11 @@ use calumma_analysis::{
     AnyAnalysis, Collected, Delivery, Deployment, EpochHead, HashKeys, Node, NodeEnd, System,
     SystemReport,
 };
-use calumma_cfs::frames::{OFFER, Setup};
+use calumma_cfs::frames::{Hop, OFFER, Setup};
 use calumma_cfs_analysis::{Cfs, Found};
+use calumma_plane::Carrier;
+use calumma_plane::carrier::{Shim, Tos};
 use calumma_plane::secret::hash_key;
-use calumma_plane::{Carrier, carrier::Tos};
 use calumma_sketch::KeyKind;
 use calumma_wire::{Role, Side, SideKind, SystemId};
 use serde_json::Value;
@@ -40,11 +41,29 @@ impl Played {
             id: std::num::NonZeroU16::MIN,
         };
         let analysis = Cfs.start(&deployment).unwrap().unwrap();
-        let setup = Setup::decode(&analysis.setup(&nodes[0], OFFER.highest).setup).unwrap();
-        let net = Net { carrier: Carrier::Tos(Tos::default()), keys, setup };
-        let switch = |node: &Arc<Node>| Switch::with_role(&net, node.id, lcores, node.role);
+        let switch = |node: &Arc<Node>| {
+            let setup = Setup::decode(&analysis.setup(node, OFFER.highest).setup).unwrap();
+            let carrier = match setup.hop {
+                Hop::Mark { .. } => Carrier::Shim(Shim { hops: true, ..Shim::default() }),
+                Hop::Ttl(_) | Hop::Port(_) | Hop::None => Carrier::Tos(Tos::default()),
+            };
+            let net = Net { carrier, keys, setup };
+            Switch::with_role(&net, node.id, lcores, node.role)
+        };
         let switches = nodes.iter().map(switch).collect();
         Self { nodes, analysis, switches }
+    }
+
+    /// What a node sends of that window from the fabric, as the controller reads it.
+    #[allow(dead_code, reason = "not every test crate has wrong windows")]
+    pub(crate) fn decoded(&self, node: usize) -> Result<(), String> {
+        let (node, window) = (&self.nodes[node], &self.switches[node].windows[&FIRST_EPOCH]);
+        let (system, epoch, counters) = (SystemId::CFS, FIRST_EPOCH, Vec::new());
+        let is_edge = node.role == Role::Edge;
+        let side = if is_edge { SideKind::Egress } else { SideKind::Transit };
+        let (packets, body) = (window.totals.packets, window.encode());
+        let side = Side { system, epoch, side, stall_ns: 0, packets, counters, body };
+        self.analysis.decode(node, OFFER.highest, side).map(drop)
     }
 
     /// What is reported of the window that begins with the first epoch.

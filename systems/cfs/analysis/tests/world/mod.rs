@@ -8,7 +8,9 @@ use calumma_analysis::{
     AnyAnalysis, Collected, Deployment, EpochHead, HashKeys, Node, NodeEnd, System, SystemReport,
 };
 use calumma_analysis::{Delivery, run::AnySide};
-use calumma_cfs::frames::{Ends, Entry, OFFER, Setup, Totals, WORDS_SINCE, Window, salt};
+use calumma_cfs::frames::{
+    Ends, Entry, OFFER, Setup, Totals, Unentered, WORDS_SINCE, Window, salt,
+};
 use calumma_cfs_analysis::{Cfs, Found};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_sketch::table::{Rank, Refused};
@@ -91,7 +93,8 @@ impl Network {
         };
         self.windows = vec![empty; self.nodes.len()];
         let filter = Refused::from_words(&[0; 32 * Refused::LEAST_WORDS]).unwrap();
-        let ends = Ends { entered: vec![filter.clone()], left: vec![filter] };
+        let sums = Some(Unentered::default());
+        let ends = Ends { entered: vec![filter.clone()], left: vec![filter], sums };
         for (node, window) in self.nodes.iter().zip(&mut self.windows) {
             window.ends = (node.role == Role::Edge).then(|| ends.clone());
         }
@@ -168,6 +171,7 @@ impl Network {
         let window = &mut self.windows[at];
         window.flows.insert(&words);
         for ends in window.ends.iter_mut() {
+            ends.sums.iter_mut().for_each(|sums| sums.add(&hashes, sides, packets));
             for (side, filters) in
                 [(Entry::ENTERED, &mut ends.entered), (Entry::LEFT, &mut ends.left)]
             {
@@ -188,6 +192,9 @@ impl Network {
         window.suspects = setup.guard.then(|| window.suspects.unwrap_or_default());
         window.alpha = setup.alpha_moves.then(|| window.alpha.unwrap_or_default());
         window.ends = window.ends.filter(|_| setup.ends);
+        for ends in window.ends.iter_mut() {
+            ends.sums = ends.sums.filter(|_| setup.sums);
+        }
         let (packets, body) = match side {
             SideKind::Ingress => (0, Vec::new()),
             _ => (window.totals.packets, window.encode()),
