@@ -17,74 +17,7 @@
 #include "include/generated/hashes.p4"
 #include "include/sizes.p4"
 #include "include/types.p4"
-
-header bridge_h {
-    bit<8> kind;
-    bit<48> arrived;
-    bit<6> dscp;               // as it came
-    bit<1> from_host;
-    bit<1> strips;             // its stack is to be taken out
-#ifndef ROLE_TRANSIT
-    word_t counter8;           // of its flow, in the tower of sizes
-    word_t counter16;
-    word_t counter32;
-    word_t pair0;              // in the towers of pairs, before any switch
-    word_t pair1;
-    word_t pair2;
-    bit<1> timestamp;          // of the window that it belongs to
-    bit<1> known6;             // whether it is of IPv6, and of a flow that the words are of
-    bit<6> padding;
-#endif
-    bit<16> end;
-}
-
-#ifdef ROLE_TRANSIT
-const bit<16> BRIDGE_BYTES = 10;
-#else
-const bit<16> BRIDGE_BYTES = 23;
-#endif
-
-#ifndef ROLE_TRANSIT
-#define NOTICES
-
-// A notice of a packet with inflated latencies.
-header notice_h {
-    bit<8> kind;
-    bit<8> stream;             // the sum of what became of packets that the packet is in: group, event
-    bit<32> number;            // the sum with it
-    bit<8> turn;               // low bits of the window's number
-    bit<8> places;             // where, this switch's bit the lowest
-    bit<32> first_node;        // the first of these switches, and the latency there
-    bit<32> first_latency;
-    bit<32> last_node;
-    bit<32> last_latency;
-    bit<16> type;              // the packet's own, in front of what it has behind Ethernet
-}
-#endif
-
-// A counter. A switch between others has none.
-header record_h {
-    bit<32> count;
-}
-
-#ifndef ROLE_TRANSIT
-// The words of a flow for towers of pairs, as far as the arrays' indexes need them.
-struct pair_words_t {
-    word_t first;
-    word_t second;
-    word_t third;
-}
-#endif
-
-struct hashes_t {
-    word_t word0;
-#ifndef ROLE_TRANSIT
-    word_t counter8;
-    word_t counter16;
-    word_t counter32;
-    pair_words_t pairs;
-#endif
-}
+#include "include/int/bridge.p4"
 
 struct request_t {
     bool collects;
@@ -359,6 +292,7 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
     bit<32> end;
     bit<32> over;
     bit<8> stream;
+    bit<8> stack_words;
     bit<8> turn;
     bool is_known;
     bool records;
@@ -469,7 +403,17 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
         meta.notice.places = 2w0 ++ inflated;
     }
 
+    action path() {
+        meta.notice.places = 1w1 ++ stack_words[6:0];
+        meta.notice.first_node = met.node0;
+        meta.notice.first_latency = met.node1;
+        meta.notice.last_node = met.node2;
+        meta.notice.last_latency = met.node3;
+        meta.notice.fifth = met.node4;
+    }
+
     action says_of_stack() {
+        stack_words = hdr.shim.length;
         adds.event = WITH_STACK | 6w0 ++ hdr.telemetry.exceeded ++ hdr.telemetry.too_long;
     }
 
@@ -500,6 +444,7 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
         is_open = false;
         records = false;
         stream = 0;
+        stack_words = 0;
         turn = 0;
         over = 0;
         if (meta.kind == COLLECTING) {
@@ -629,6 +574,9 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
         if (inflated != 0 && end != 0) {
             notice();
             inflations.apply(inflated, met, meta.notice);
+        } else if (adds.event[4:3] == 3 && end != 0) {
+            notice();
+            path();
         }
 #endif
         hdr.bridge.setInvalid();

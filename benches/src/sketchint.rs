@@ -75,17 +75,23 @@ fn record_all<T>(
     packets.len() as f64 * 1e3 / (watch.nanos() * share)
 }
 
-fn sink(family: &HashFamily, row_sets: u32) -> SinkWindow<FlowKey, ()> {
-    let layout = Layout { shape: Shape { row_sets, ..Shape::default() }, ..Layout::default() };
+/// So many sets of rows, and as many rows whose latencies are counted by size.
+fn shape(row_sets: u32, quantiles: u16) -> Shape {
+    Shape { row_sets, quantiles, ..Shape::default() }
+}
+
+fn sink(family: &HashFamily, shape: Shape) -> SinkWindow<FlowKey, ()> {
+    let layout = Layout { shape, ..Layout::default() };
     let clock = EpochClock::new(50_000_000, Guards::default()).expect("a valid clock");
     let (family, has_times) = (family.clone(), false);
-    let setup = SinkSetup { layout, own: Some(SINK), family, clock, has_times };
+    let setup =
+        SinkSetup { layout, own: Some(SINK), family, claims: layout.claims(1), clock, has_times };
     SinkWindow::new(Arc::new(setup), (), 1).expect("a valid layout")
 }
 
 /// A sink's work on packets with five hops, from the keys and the stacks that they came with.
-fn record(family: &HashFamily, row_sets: u32, packets: &[FlowKey]) -> impl FnMut() -> f64 {
-    let mut window = sink(family, row_sets);
+fn record(family: &HashFamily, shape: Shape, packets: &[FlowKey]) -> impl FnMut() -> f64 {
+    let mut window = sink(family, shape);
     move || {
         window.clear();
         window.begin(&(), 0);
@@ -208,14 +214,14 @@ fn towers_side_by_side<'a>(family: &'a HashFamily, packets: &'a [FlowKey]) -> Ve
 
 /// All cases.
 pub fn cases<'a>(family: &'a HashFamily, packets: &'a [FlowKey]) -> Vec<Case<'a>> {
-    let (rows, towers) = (Shape::default().row_sets, 0);
+    let rows = Shape::default();
+    let (towers, by_size) = (shape(0, 0), shape(rows.row_sets, 256));
     let bytes = sink(family, rows).bytes();
     let mpps = |name: &str, run: Box<dyn FnMut() -> f64 + 'a>| Case::new(name, "Mpps", run);
-    let ours =
-        |row_sets| -> Box<dyn FnMut() -> f64 + 'a> { Box::new(record(family, row_sets, packets)) };
+    let ours = |shape| -> Box<dyn FnMut() -> f64 + 'a> { Box::new(record(family, shape, packets)) };
     let peer = || record_by_peer(bytes, packets);
-    let over = |name: &str, row_sets, mut of: Box<dyn FnMut() -> f64 + 'a>| {
-        let mut ours = record(family, row_sets, packets);
+    let over = |name: &str, shape, mut of: Box<dyn FnMut() -> f64 + 'a>| {
+        let mut ours = record(family, shape, packets);
         Case::new(&format!("sketch.sketchint.record.{name}"), "ratio", move || ours() / of())
     };
     let touches = |waits| {
@@ -226,6 +232,7 @@ pub fn cases<'a>(family: &'a HashFamily, packets: &'a [FlowKey]) -> Vec<Case<'a>
         mpps("sketch.sketchint.record.h5.mpps", ours(rows)),
         mpps("sketch.sketchint.record.h5.mpps", ours(rows))
             .in_cycles("sketch.sketchint.record.h5.cycles"),
+        mpps("sketch.sketchint.record.h5.quantiles.mpps", ours(by_size)),
         mpps("sketch.sketchint.record.tower.h5.mpps", ours(towers)),
         mpps("peer.sketchint.record.h5.mpps", Box::new(peer())),
         over("h5.over_peer", rows, Box::new(peer())),

@@ -58,7 +58,8 @@ impl Collection {
         let mut sink = |at: usize| {
             let id = at as u16 + 1;
             let (family, own) = (family.clone(), Some(id.into()));
-            let setup = SinkSetup { layout, own, family, clock: clock(), has_times: false };
+            let (claims, clock) = (layout.claims(1), clock());
+            let setup = SinkSetup { layout, own, family, claims, clock, has_times: false };
             let mut window =
                 SinkWindow::new(Arc::new(setup), (), 1).expect("a layout that is valid");
             let keys = workload::keys(flows / SINKS, at as u64);

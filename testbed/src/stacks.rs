@@ -64,9 +64,9 @@ pub struct ReadHop {
     pub egress_unix_ns: Option<u64>,
 }
 
-impl From<&Hop> for ReadHop {
-    fn from(hop: &Hop) -> Self {
-        let Hop { node, latency_ns, queued, ingress_ns, egress_ns } = *hop;
+impl From<Hop> for ReadHop {
+    fn from(hop: Hop) -> Self {
+        let Hop { node, latency_ns, queued, ingress_ns, egress_ns } = hop;
         let number = |of: u32| Some(of).filter(|&of| of != UNKNOWN);
         let time = |of: u64| Some(of).filter(|&of| of != u64::MAX);
         Self {
@@ -112,7 +112,7 @@ pub fn stack_of(bytes: &[u8], wire_len: usize) -> Result<ReadStack, &'static str
         bytes: header.size(),
         partial: stack.is_partial || header.is_partial(),
         discard: header.is_discarded(),
-        hops: stack.hops().iter().map(ReadHop::from).collect(),
+        hops: stack.hops().map(ReadHop::from).collect(),
     })
 }
 

@@ -94,6 +94,8 @@ pub struct Reported {
     pub looped: Option<BTreeSet<Flow>>,
     /// Places where it says that nothing goes on, where it looks for any.
     pub black_holes: Option<u64>,
+    /// Sources that it says send to very many destinations, where it looks for any.
+    pub superspreaders: Option<u64>,
     /// What else it says, on one line.
     pub line: String,
 }
@@ -198,6 +200,7 @@ impl System for ChameleMon {
             counted: None,
             looped: None,
             black_holes: None,
+            superspreaders: None,
             line: format!("{packets:>7} packets  {flows:>6.0} flows  {hitters:>3} heavy hitters"),
         })
     }
@@ -233,6 +236,7 @@ mod tests {
             counted: None,
             looped: None,
             black_holes: None,
+            superspreaders: None,
             line: String::new(),
         };
         assert_eq!(right.contradicts(&truth), None);

@@ -11,7 +11,7 @@ use calumma_epoch::{EpochClock, Guards};
 use calumma_figures::{Axis, Chart, Drawn, Figure, Series};
 use calumma_plane::Record;
 use calumma_plane::int::{Hop, Stack};
-use calumma_sketch::sketchint::{Cell, Pairs, Path, Rows, Shape, WAYS};
+use calumma_sketch::sketchint::{Cell, Claims, Pairs, Path, Rows, Shape, WAYS};
 use calumma_sketch::{BURST, FlowKey, HashFamily, HashKey, Insertion};
 use calumma_sketchint::frames::{Layout, Window};
 use calumma_sketchint::plane::{Leaving, SinkSetup, SinkWindow};
@@ -50,15 +50,19 @@ const EPOCHS: u64 = 100;
 /// A flow at a switch.
 type At = (u32, Flow);
 
-/// Packets of two windows, one after the other, at one sink: their flows' and paths' numbers.
+/// One packet in so many of a window comes before the sink has sent what it kept of the last.
+const EARLY: usize = 100;
+
+/// Packets of three windows, one after the other, at one sink: their flows' and paths' numbers.
+/// What is asked is of the second and the third.
 struct Traffic {
     flows: Vec<FlowKey>,
     paths: Vec<Path>,
-    windows: [Vec<(u32, u32)>; 2],
+    windows: [Vec<(u32, u32)>; 3],
     truth: Large,
 }
 
-/// Flows at switches that are large in the second window, or changed.
+/// Flows at switches that are large in the last window, or changed.
 #[derive(Default)]
 struct Large {
     hitters: HashSet<At>,
@@ -68,10 +72,11 @@ struct Large {
 impl Traffic {
     fn new(number: usize, packets: usize, seed: u64) -> Self {
         let flows = workload::keys(number, seed);
-        let drawn = workload::zipf_epochs(flows.clone(), packets, 1.0, seed);
+        let [first, second] = workload::zipf_epochs(flows.clone(), packets, 1.0, seed);
         let numbers: HashMap<FlowKey, u32> =
             flows.iter().zip(0..).map(|(key, at)| (*key, at)).collect();
         let mut rng = StdRng::seed_from_u64(seed);
+        let drawn = [workload::zipf_of(&flows, packets, 1.0, &mut rng), first, second];
         let mut paths: Vec<Path> = Vec::new();
         let mut take = |rng: &mut StdRng| {
             let path = way_to_sink(rng);
@@ -104,7 +109,7 @@ impl Traffic {
     /// What is true of it.
     fn counted(&self) -> Large {
         let mut counts: HashMap<(u32, u32), [u32; 2]> = HashMap::new();
-        for (window, packets) in self.windows.iter().enumerate() {
+        for (window, packets) in self.windows[1..].iter().enumerate() {
             for &(flow, path) in packets {
                 for &node in self.paths[path as usize].nodes() {
                     counts.entry((node, flow)).or_default()[window] += 1;
@@ -128,7 +133,8 @@ impl Traffic {
     /// As the paper does it: a sketch of the packets of each flow, and beside it a table of the
     /// flows that it has found large with the path that each came by, which takes no memory.
     fn by_sketch<S: Insert + Query>(&self, new: impl Fn() -> S) -> Large {
-        let windows = self.windows.each_ref().map(|packets| {
+        let [_, first, second] = &self.windows;
+        let windows = [first, second].map(|packets| {
             let (mut sketch, mut table) = (new(), HashMap::new());
             for &(flow, path) in packets {
                 let key = &self.flows[flow as usize];
@@ -172,15 +178,14 @@ impl Traffic {
         let mut windows = Windows::new(layout, Limits::default(), HashKeys::new(key), names);
         let node = Arc::new(Node { name: "h1".to_owned(), role: Role::Host, id: 1 });
         let mut found = None;
-        for (number, packets) in (1..).zip(&self.windows) {
+        for (number, frame) in (1..).zip(self.frames(layout, &key)?) {
             let epoch = number * EPOCHS;
-            let frame = self.frame(packets, layout, &key)?;
             let side = Side {
                 system: SystemId::SKETCHINT,
                 epoch,
                 side: SideKind::Host,
                 stall_ns: 0,
-                packets: packets.len() as u64,
+                packets: frame.totals.packets,
                 counters: Vec::new(),
                 body: frame.encode(),
             };
@@ -197,12 +202,12 @@ impl Traffic {
         Ok(known(&found.context("no window")?))
     }
 
-    /// What a sink sends of a window.
-    fn frame(&self, packets: &[(u32, u32)], layout: Layout, key: &HashKey) -> Result<Window> {
+    /// What a sink sends of each window.
+    fn frames(&self, layout: Layout, key: &HashKey) -> Result<Vec<Window>> {
         let clock = EpochClock::new(50_000_000, Guards::default())?;
-        let family = HashFamily::new(key);
-        let setup = SinkSetup { layout, own: None, family, clock, has_times: false };
-        let mut sink = SinkWindow::<FlowKey, ()>::new(Arc::new(setup), (), 1)?;
+        let (family, claims) = (HashFamily::new(key), layout.claims(1));
+        let setup = SinkSetup { layout, own: None, family, claims, clock, has_times: false };
+        let setup = Arc::new(setup);
         let stack = |path: &Path| {
             let mut stack = Stack::EMPTY;
             let hops = path.nodes().iter();
@@ -210,13 +215,29 @@ impl Traffic {
             stack
         };
         let stacks: Vec<Stack> = self.paths.iter().map(stack).collect();
-        sink.begin(&(), 0);
-        for burst in packets.chunks(BURST) {
-            let keys: Vec<FlowKey> = burst.iter().map(|of| self.flows[of.0 as usize]).collect();
-            let stacks: Vec<_> = burst.iter().map(|of| Some(&stacks[of.1 as usize])).collect();
-            sink.record(&Leaving { keys: &keys, hashes: None, polled_ns: 0 }, &stacks);
+        let record = |sink: &mut SinkWindow<FlowKey, ()>, packets: &[(u32, u32)]| {
+            for burst in packets.chunks(BURST) {
+                let keys: Vec<FlowKey> = burst.iter().map(|of| self.flows[of.0 as usize]).collect();
+                let stacks: Vec<_> = burst.iter().map(|of| Some(&stacks[of.1 as usize])).collect();
+                sink.record(&Leaving { keys: &keys, hashes: None, polled_ns: 0 }, &stacks);
+            }
+        };
+        let mut frames = Vec::new();
+        let mut last: Option<SinkWindow<FlowKey, ()>> = None;
+        for packets in &self.windows {
+            let mut sink = SinkWindow::new(setup.clone(), (), 1)?;
+            sink.begin(&(), 0);
+            let (early, others) = packets.split_at(packets.len() / EARLY);
+            record(&mut sink, early);
+            if let Some(last) = last {
+                last.renew_claims();
+                frames.push(last.frame(key.id(), 1));
+            }
+            record(&mut sink, others);
+            last = Some(sink);
         }
-        Ok(sink.frame(key.id(), 1))
+        frames.extend(last.map(|last| last.frame(key.id(), 1)));
+        Ok(frames)
     }
 }
 
@@ -234,14 +255,15 @@ fn known(found: &Found) -> Large {
     all
 }
 
-/// Bytes of so many sets of rows.
-fn whole_rows(sets: usize) -> usize {
-    Rows::<FlowKey>::new(sets, HOPS).bytes()
+/// Bytes of so many sets of rows, and of the claims to them.
+pub(super) fn whole_rows(sets: usize) -> usize {
+    let claims = Arc::new(Claims::new(sets, 1));
+    Rows::<FlowKey>::new(sets, HOPS, false).with_claims(claims, CHANGE).bytes()
 }
 
 /// The same without latencies, for which figure 7(c) counts them: keys, paths and packets.
 fn heads_of_rows(sets: usize) -> usize {
-    whole_rows(sets) - sets * WAYS * (HOPS + 1) * size_of::<Cell>()
+    whole_rows(sets) - sets * WAYS * HOPS * size_of::<Cell>()
 }
 
 /// As many rows as have room in so many bytes, and towers in what is left.
@@ -325,7 +347,8 @@ fn measure(setup: &Setup) -> Result<Drawn> {
         .because(format!(
             "Two windows of {packets} packets of {flows} flows by Zipf(1.0), {HOPS} hops each, in the second \
              of which one flow in ten has another's size; one in {CHANGES_PATH} changes its path in a \
-             window. {heavy} heavy hitters and {changed} heavy changes at switches, in {} such pairs.",
+             window. Before them is a third, for rows that have claims from it; the last window's \
+             claims hold from a window's {EARLY}th part on. {heavy} heavy hitters and {changed} heavy changes at switches, in {} such pairs.",
             all.len()
         ))
         .because(

@@ -9,7 +9,7 @@ use calumma_baselines::LatencyCountMin;
 use calumma_epoch::{EpochClock, Guards};
 use calumma_figures::{Axis, Chart, Drawn, Figure, Series};
 use calumma_plane::int::{Hop, Stack};
-use calumma_sketch::sketchint::{Pairs, Path, Shape, Sink, flow_word};
+use calumma_sketch::sketchint::{Pairs, Path, Shape, flow_word};
 use calumma_sketch::{FlowKey, HashFamily, HashKey, WideKey};
 use calumma_sketchint::frames::Layout;
 use calumma_sketchint::plane::{Leaving, SinkSetup, SinkWindow};
@@ -17,6 +17,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::Setup;
+use super::heavy::whole_rows;
 use crate::{passport, workload};
 
 /// Error of means, and inflated latencies found.
@@ -46,6 +47,9 @@ pub(super) const HOPS: usize = 5;
 /// must be of.
 const TIMES: u64 = 5;
 const SEEN: u64 = 8;
+
+/// Hundredths of the memory that rows take, the rest being the towers'.
+const OF_ROWS: usize = 75;
 
 /// The unit of sums in towers, in nanoseconds.
 const UNIT_NS: u32 = 64;
@@ -159,26 +163,20 @@ impl Window {
         Answer { mean: Box::new(mean), inflated, bytes }
     }
 
-    /// By rows of as many bytes as there are, and towers beside them.
+    /// By rows of three quarters of so many bytes, and towers beside them.
     fn by_rows(&self, bytes: usize) -> Result<Answer> {
-        let shape = |row_sets, pair_buckets| Shape {
-            row_sets,
-            pair_buckets,
+        let least = Shape {
             unit_ns: UNIT_NS,
             hops: HOPS as u8,
             inflated: u16::MAX,
+            pair_buckets: 1 << 16,
             ..Shape::default()
         };
-        let sink = |shape| Sink::<FlowKey>::new(shape, None, u32::MAX, 100 * TIMES as u32);
-        let smallest = sink(shape(0, 16))?.bytes();
-        let of_rows = |sets| Ok::<_, anyhow::Error>(sink(shape(sets, 16))?.bytes() - smallest);
-        let mut sets = 1;
-        while of_rows(2 * sets)? < bytes * 9 / 10 {
-            sets *= 2;
-        }
-        let of_bucket = Pairs::new(shape(0, 1 << 16).pairs()).memory() as f64 / f64::from(1 << 16);
-        let buckets = ((bytes - of_rows(sets)?) as f64 / of_bucket) as u32;
-        let frame = self.by_sink(shape(sets, buckets))?.frame(0, 1);
+        let sets = bytes * OF_ROWS / 100 / whole_rows(1);
+        let of_bucket = Pairs::new(least.pairs()).memory() as f64 / f64::from(least.pair_buckets);
+        let pair_buckets = ((bytes - whole_rows(sets)) as f64 / of_bucket) as u32;
+        let shape = Shape { row_sets: sets as u32, pair_buckets, ..least };
+        let frame = self.by_sink(shape)?.frame(0, 1);
         let mut rows: HashMap<(WideKey, u32), [u64; 2]> = HashMap::new();
         let mut exact = HashSet::new();
         for row in &frame.rows {
@@ -218,7 +216,8 @@ impl Window {
         };
         let clock = EpochClock::new(50_000_000, Guards::default())?;
         let family = self.family.clone();
-        let setup = SinkSetup { layout, own: None, family, clock, has_times: false };
+        let claims = layout.claims(1);
+        let setup = SinkSetup { layout, own: None, family, claims, clock, has_times: false };
         let mut sink = SinkWindow::new(Arc::new(setup), (), 1)?;
         for (key, path, latencies) in self.packets() {
             let mut stack = Stack::EMPTY;
@@ -370,8 +369,8 @@ fn accuracy(setup: &Setup) -> Result<Drawn> {
         ))
         .because(
             "Memory of towers and CM is that of their counters, as in the paper, and that of rows with \
-             their keys; the table of inflated latencies is free for all, as the paper's is. A table has \
-             a power of two sets of rows, so that some sizes leave more to the towers than is good.",
+             their keys and claims, beside towers as they stand in memory; the table of inflated latencies \
+             is free for all, as the paper's is.",
         ))
 }
 

@@ -105,7 +105,7 @@ impl Way {
         read(&frame, &found, &mut stack);
         ensure!(strip(&mut frame, offset, &found, Goes::ToHost), "the stack can't be taken out");
         ensure!(frame.bytes() == bytes, "a host did not get the bytes that were sent");
-        Ok(Some(Came::With(stack.hops().len())))
+        Ok(Some(Came::With(stack.len())))
     }
 }
 

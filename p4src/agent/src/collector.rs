@@ -104,13 +104,13 @@ impl Collector {
     /// are missing.
     pub fn notices(&mut self, numbers: &[Range<u32>]) -> Vec<Received> {
         self.receive();
-        let mut received = received(&self.inbox, numbers);
+        let mut received = self.inbox.all(numbers);
         if let Way::Packets { port, .. } = &self.way
             && received.iter().any(|of| of.missing > 0)
         {
             wait(&**port, PATIENCE);
             self.receive();
-            received = self::received(&self.inbox, numbers);
+            received = self.inbox.all(numbers);
         }
         for of in &received {
             self.counters.noticed.add(of.bodies.len() as u64);
@@ -192,10 +192,6 @@ fn receive(way: &mut Way, inbox: &mut Inbox) {
         let Some(packet) = port.receive(&mut buffer) else { break };
         inbox.take(packet);
     }
-}
-
-fn received(inbox: &Inbox, numbers: &[Range<u32>]) -> Vec<Received> {
-    (0..=u8::MAX).zip(numbers).map(|(stream, numbers)| inbox.received(stream, numbers)).collect()
 }
 
 /// Clears both groups of the sources, whatever they hold.

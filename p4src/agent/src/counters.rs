@@ -95,15 +95,16 @@ impl Counters {
 ///
 /// # Errors
 /// When the driver refuses to read.
-pub(crate) fn packets(driver: &Driver) -> Result<[(&'static str, u64); 5], ClientError> {
+pub(crate) fn packets(driver: &Driver) -> Result<[(&'static str, u64); 6], ClientError> {
     let entered: [u64; 8] = cells(driver, ENTERED)?;
     let left: [u64; 3] = cells(driver, LEFT)?;
     Ok([
-        ("received.host", entered[2] + entered[3] + entered[6]),
+        ("received.host", entered[2] + entered[3] + entered[6] + entered[7]),
         ("received.fabric", entered[0] + entered[1] + entered[4]),
         ("ingress.recorded", entered[3]),
         ("egress.recorded", left[0] + left[1]),
         ("egress.late", left[2]),
+        ("unmeasured.above_fabric_mtu", entered[7]),
     ])
 }
 

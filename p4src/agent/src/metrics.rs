@@ -57,7 +57,7 @@ impl Shown {
 
 /// What the switch counts.
 struct OfSwitch {
-    packets: [(&'static str, u64); 5],
+    packets: [(&'static str, u64); 6],
     ports: Vec<(String, &'static str, u64)>,
 }
 

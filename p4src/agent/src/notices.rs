@@ -8,7 +8,7 @@
 //! what came of them ([`Received`]): with a side that is over when its epoch is taken, the events
 //! from the opening of its group (that of the window's first epoch) to its closing, in
 //! [`Closed::notices`](crate::system::Closed::notices); and with the seal, those from there until
-//! its timestamp bit is opened again, in [`Setup::seal`](crate::system::Setup::seal). A stream of
+//! its timestamp bit is opened again, in [`Setup::seal`]. A stream of
 //! events that belong to one group only should be of that group's parity.
 //!
 //! Copies must not starve collection, which shares the CPU port: of each stream at most [`BUDGET`]
@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::collection::ETHER_TYPE;
+use crate::system::{Closed, Setup};
 use crate::tables::{Match, TableEntry};
 
 /// First byte behind Ethernet.
@@ -58,6 +59,21 @@ impl Streams {
         format!("{}.numbers", self.control)
     }
 
+    /// The numbers of the next events, a stream each, as `read` has the cells of that register, so
+    /// many: zeros where there is none.
+    ///
+    /// # Errors
+    /// What `read` says.
+    pub fn next<E>(
+        self,
+        read: impl FnOnce(&str, u8) -> Result<Vec<u32>, E>,
+    ) -> Result<Vec<u32>, E> {
+        match self.has_register {
+            true => read(&self.numbers(), self.count),
+            false => Ok(vec![0; self.count.into()]),
+        }
+    }
+
     /// The table of what may be sent.
     pub fn budgets(self) -> String {
         format!("{}.budgets", self.control)
@@ -74,6 +90,51 @@ impl Streams {
         };
         (0..).zip(next).map(entry).collect()
     }
+}
+
+/// Which events are of which side and which seal, by the numbers of the next ones whenever an epoch
+/// is armed or taken: the same for every switch, be it modelled or real.
+#[derive(Debug, Default)]
+pub struct Readings {
+    /// When the last epoch of a timestamp bit was taken.
+    taken: [Vec<u32>; 2],
+    /// When the first epoch of a window was armed, by the windows' parity.
+    begun: [Vec<u32>; 2],
+}
+
+impl Readings {
+    /// An epoch of this timestamp bit is armed, and with it begins a window of that parity, if any.
+    /// Gives the events since the bit's last epoch was taken: those of its seal.
+    pub fn arm(&mut self, bit: usize, begins: Option<usize>, next: &[u32]) -> Vec<Range<u32>> {
+        if let Some(parity) = begins {
+            self.begun[parity & 1] = next.to_vec();
+        }
+        between(&self.taken[bit & 1], next)
+    }
+
+    /// An epoch of this timestamp bit, in a window of this parity, is taken. Gives the events of
+    /// the window so far: those of its side, where it ends with the epoch.
+    pub fn take(&mut self, bit: usize, parity: usize, next: &[u32]) -> Vec<Range<u32>> {
+        self.taken[bit & 1] = next.to_vec();
+        between(&self.begun[parity & 1], next)
+    }
+}
+
+/// From one reading of the next events' numbers to another, by stream.
+fn between(from: &[u32], to: &[u32]) -> Vec<Range<u32>> {
+    from.iter().zip(to).map(|(&from, &to)| from..to).collect()
+}
+
+/// The events of a side, by stream: those that the words of its registers number, where they do,
+/// else those of two [`Readings`].
+pub fn of_side(
+    setup: &dyn Setup,
+    closed: &Closed,
+    words: &[Vec<u32>],
+    read: Vec<Range<u32>>,
+) -> Vec<Range<u32>> {
+    let numbered = setup.numbered(closed, words);
+    if numbered.is_empty() { read } else { numbered }
 }
 
 /// What came of the events of a stream, between two readings of its number.
@@ -115,6 +176,12 @@ impl Inbox {
         let Some((stream, number, body)) = parse(packet) else { return false };
         self.streams.entry(stream).or_default().put(number, body.to_vec());
         true
+    }
+
+    /// What came of the events that have these numbers, by stream.
+    pub fn all(&self, numbers: &[Range<u32>]) -> Vec<Received> {
+        let each = (0..=u8::MAX).zip(numbers);
+        each.map(|(stream, numbers)| self.received(stream, numbers)).collect()
     }
 
     /// What came of the events of a stream that have these numbers, which wrap.
@@ -189,6 +256,19 @@ mod tests {
         assert_eq!(bodies(&inbox.received(5, &around(u32::MAX, 2))), [2, 4]);
         assert_eq!(inbox.received(5, &(7..7)), Received::default());
         assert_eq!(inbox.received(4, &(0..3)), Received { bodies: Vec::new(), missing: 3 });
+    }
+
+    #[test]
+    fn events_are_of_the_window_that_they_came_in_and_later_ones_of_the_seal() {
+        let mut readings = Readings::default();
+        assert!(readings.arm(0, Some(0), &[10, 20]).is_empty());
+        assert_eq!(readings.take(0, 0, &[12, 20]), [10..12, 20..20]);
+        assert!(readings.arm(1, None, &[13, 21]).is_empty());
+        // The window's last epoch, and what came late in the one before.
+        assert_eq!(readings.take(1, 0, &[15, 22]), [10..15, 20..22]);
+        assert_eq!(readings.arm(0, Some(1), &[16, 22]), [12..16, 20..22]);
+        assert_eq!(readings.take(0, 1, &[16, 25]), [16..16, 22..25]);
+        assert_eq!(readings.arm(1, None, &[16, 26]), [15..16, 22..26]);
     }
 
     #[test]

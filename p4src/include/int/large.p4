@@ -301,6 +301,10 @@ control Large(in headers_t hdr, in bit<32> ports, in sizes_t sizes, in pair_word
         table0.apply(request.owners0, at0, rest0, tag, src, waits, kept, request.rest, entry, word);
         table1.apply(request.owners1, at1, rest1, tag, src, waits, kept, request.rest, entry, word);
         rest.apply(request.rest, entry, dst, own_ports, same, word);
+        // Of packets without a stack that is said already.
+        if (request.rest == STORE) {
+            event = event | KEPT;
+        }
         if (same != 0) {
             kept = 1;
         }

@@ -22,6 +22,9 @@ const event_t WITH_STACK = 16;
 // and 1 where one had no room.
 const event_t BEYOND = 4;
 
+// More with a stack by which the key of its flow was kept.
+const event_t KEPT = 8;
+
 // More where its flow is large, and its key has found no room.
 const event_t KEYLESS = 32;
 

@@ -7,6 +7,7 @@ pub struct Bounded<I> {
     /// as there may be things.
     index: Box<[u32]>,
     items: Vec<(u64, I)>,
+    /// Things that there may be.
     capacity: usize,
     refused: u64,
 }
@@ -33,9 +34,15 @@ impl<I: Copy + PartialEq> Bounded<I> {
     /// not and the table is full, which is counted.
     #[inline]
     pub fn place(&mut self, hash: u64, item: &I) -> Option<usize> {
+        self.place_within(self.capacity, hash, item)
+    }
+
+    /// The same of a thing that is put only among the first so many.
+    #[inline]
+    pub fn place_within(&mut self, most: usize, hash: u64, item: &I) -> Option<usize> {
         match self.probe(hash, item) {
             Ok(number) => Some(number),
-            Err(_) if self.is_full() => {
+            Err(_) if self.items.len() >= most.min(self.capacity) => {
                 self.refused += 1;
                 None
             }
@@ -72,6 +79,11 @@ impl<I: Copy + PartialEq> Bounded<I> {
     #[inline]
     pub fn get(&self, number: usize) -> Option<&I> {
         self.items.get(number).map(|(_, item)| item)
+    }
+
+    /// How many things there may be.
+    pub fn capacity(&self) -> usize {
+        self.capacity
     }
 
     /// Whether there is no room for a thing that is not there.
@@ -129,6 +141,11 @@ mod tests {
                 }
                 let number = known.iter().position(|&other| other == thing);
                 prop_assert_eq!(table.place(hash, &thing), number);
+                let stranger = table.place_within(known.len(), hash, &(thing + 40));
+                refused += 1;
+                prop_assert_eq!(stranger, None);
+                prop_assert_eq!(table.place_within(0, hash, &thing), number);
+                refused += u64::from(number.is_none());
             }
             prop_assert_eq!(table.iter().copied().collect::<Vec<_>>(), known);
             prop_assert_eq!(table.refused(), refused);

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 
 use super::histogram::Histogram;
 use super::paths::Path;
+use super::quarters::Quarters;
 use super::rows::Cell;
-use super::sink::{Node, Share, Sink, Totals};
+use super::sink::{Inflated, Node, Share, Sink, Totals};
 use crate::key::Key;
 
 /// A path and the packets that came by it.
@@ -67,12 +68,38 @@ pub struct FlowRow<K> {
     pub packets: u64,
     /// Whether all packets of the flow are in its rows.
     pub is_exact: bool,
-    /// Whether its inflated latencies were counted: it is exact, and one lcore saw all of it.
+    /// Whether its inflated latencies were counted by its own mean: it is exact, and one lcore saw
+    /// all of it.
     pub has_inflation: bool,
     /// What they met at each hop.
     pub hops: Vec<Cell>,
     /// What packets of the flow met at the sink itself, all of its paths' in one row.
     pub own: Cell,
+    /// Latencies at each hop by size, and behind them those at the sink itself; nothing where none
+    /// were counted. Of packets before its row had room for them, and of lcores that had none,
+    /// there is nothing in it.
+    pub quarters: Vec<Quarters>,
+}
+
+impl<K> FlowRow<K> {
+    /// Adds what another one of the same flow and path has.
+    fn merge(&mut self, other: &Self) {
+        self.packets += other.packets;
+        self.own.merge(&other.own);
+        self.hops.iter_mut().zip(&other.hops).for_each(|(mine, theirs)| mine.merge(theirs));
+        if self.quarters.is_empty() {
+            self.quarters.clone_from(&other.quarters);
+        } else {
+            let both = self.quarters.iter_mut().zip(&other.quarters);
+            both.for_each(|(mine, theirs)| mine.merge(theirs));
+        }
+    }
+
+    /// Takes from it what it has of the sink itself, latencies by size only where some are.
+    fn take_own(&mut self) -> (Cell, Option<Quarters>) {
+        let of_sink = self.quarters.last_mut().map(std::mem::take);
+        (std::mem::take(&mut self.own), of_sink.filter(|of| of.count() > 0))
+    }
 }
 
 /// Inflated latencies of a flow at a switch.
@@ -90,6 +117,15 @@ pub struct Inflation<K> {
     pub last_us: u32,
 }
 
+impl<K> Inflation<K> {
+    /// Adds what another lcore has of the same flow and switch.
+    fn merge(&mut self, other: &Self) {
+        self.count = self.count.saturating_add(other.count);
+        self.max_ns = self.max_ns.max(other.max_ns);
+        self.last_us = self.last_us.max(other.last_us);
+    }
+}
+
 /// All but the towers, which are added up already. Every list is in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Merged<K> {
@@ -103,7 +139,8 @@ pub struct Merged<K> {
     pub rows: Vec<FlowRow<K>>,
     /// Large flows, and some that may be.
     pub keys: Vec<K>,
-    /// Inflated latencies of flows that [have them counted](FlowRow::has_inflation).
+    /// Inflated latencies: of flows that [have them counted](FlowRow::has_inflation), and by
+    /// estimates of others.
     pub inflated: Vec<Inflation<K>>,
 }
 
@@ -133,19 +170,20 @@ impl<K: Key> Merged<K> {
         let mut inflated: Vec<Inflation<K>> = Vec::new();
         for share in &shares {
             let all = share.inflated.iter().zip(&share.of_inflated);
-            inflated.extend(all.filter_map(|(&(key, node), of)| {
-                let at = rows.partition_point(|row| row.key < key);
-                let is_counted = rows.get(at).is_some_and(|it| it.key == key && it.has_inflation);
-                is_counted.then_some(Inflation {
-                    key,
-                    node,
-                    count: of.count,
-                    max_ns: of.max_ns,
-                    last_us: of.last_us,
-                })
+            inflated.extend(all.map(|(&(key, node), of)| {
+                let Inflated { count, max_ns, last_us } = *of;
+                Inflation { key, node, count, max_ns, last_us }
             }));
         }
         inflated.sort_unstable_by_key(|of| (of.key, of.node));
+        // Lcores may have had packets of one flow.
+        inflated.dedup_by(|more, of| {
+            let is_same = (more.key, more.node) == (of.key, of.node);
+            if is_same {
+                of.merge(more);
+            }
+            is_same
+        });
         let nodes = nodes.into_iter().map(|(node, of)| NodeSums::of(node, of));
         Self { totals, nodes: nodes.collect(), paths, rows, keys, inflated }
     }
@@ -160,9 +198,7 @@ fn rows<K: Key>(shares: &[&Share<K>], paths: &[PathCount]) -> Vec<FlowRow<K>> {
             let path = share.paths.get(head.path);
             let number =
                 path.map_or(0, |path| paths.partition_point(|other| other.path < *path) as u32 + 1);
-            let (own, hops) = table.cells(at).split_last().map_or_else(Default::default, |it| {
-                (*it.0, it.1[..path.map_or(0, |path| path.nodes().len())].to_vec())
-            });
+            let hops = table.cells(at)[..path.map_or(0, |path| path.nodes().len())].to_vec();
             let (key, packets, is_exact) = (head.key, head.packets.into(), head.is_whole);
             let row = FlowRow {
                 key,
@@ -171,7 +207,8 @@ fn rows<K: Key>(shares: &[&Share<K>], paths: &[PathCount]) -> Vec<FlowRow<K>> {
                 is_exact,
                 has_inflation: is_exact,
                 hops,
-                own,
+                own: table.own(at),
+                quarters: in_places(table.quarters(at), path),
             };
             all.push((row, head.word, lcore));
         }
@@ -192,25 +229,41 @@ fn rows<K: Key>(shares: &[&Share<K>], paths: &[PathCount]) -> Vec<FlowRow<K>> {
         for (row, _, _) in of_flow {
             (row.is_exact, row.has_inflation) = (is_exact, has_inflation);
             match rows[from..].last_mut() {
-                Some(last) if last.path == row.path => {
-                    last.packets += row.packets;
-                    last.own.merge(&row.own);
-                    let cells = last.hops.iter_mut().zip(&row.hops);
-                    cells.for_each(|(mine, theirs)| mine.merge(theirs));
-                }
+                Some(last) if last.path == row.path => last.merge(row),
                 _ => rows.push(row.clone()),
             }
         }
         // All that the flow met at the sink itself stands in its first row.
-        let mut own = Cell::default();
+        let (mut own, mut by_size) = (Cell::default(), None::<Quarters>);
         for row in &mut rows[from..] {
-            own.merge(&std::mem::take(&mut row.own));
+            let (cell, quarters) = row.take_own();
+            own.merge(&cell);
+            match (&mut by_size, quarters) {
+                (Some(all), Some(more)) => all.merge(&more),
+                (none, more) => *none = none.take().or(more),
+            }
         }
         if let Some(first) = rows.get_mut(from) {
             first.own = own;
+            if let Some(by_size) = by_size {
+                first.quarters.resize(first.hops.len() + 1, Quarters::EMPTY);
+                first.quarters[first.hops.len()] = by_size;
+            }
+        }
+        for row in &mut rows[from..] {
+            if row.quarters.iter().all(|of| *of == Quarters::EMPTY) {
+                row.quarters.clear();
+            }
         }
     }
     rows
+}
+
+/// A row's latencies by size at the switches of its path, and at the sink itself.
+fn in_places(quarters: &[Quarters], path: Option<&Path>) -> Vec<Quarters> {
+    let Some((own, hops)) = quarters.split_last() else { return Vec::new() };
+    let hops = hops.iter().take(path.map_or(0, |path| path.nodes().len()));
+    hops.chain([own]).cloned().collect()
 }
 
 impl<K: Key> Share<K> {

@@ -1,7 +1,6 @@
 //! What packets met on their way, as their stacks say it.
 
-use super::paths::{MOST_HOPS, Path};
-use crate::burst::BURST;
+use super::paths::MOST_HOPS;
 
 /// A latency, or a length of a queue, that a switch can't tell.
 pub(super) const UNKNOWN: u32 = u32::MAX;
@@ -9,67 +8,33 @@ pub(super) const UNKNOWN: u32 = u32::MAX;
 /// What a packet met on its way.
 #[derive(Clone, Copy, Debug)]
 pub struct Met<'a> {
-    /// The switches that it came by.
-    pub path: &'a Path,
+    /// The switches that it came by, the source first; zeros behind them.
+    pub(super) places: &'a [u32; MOST_HOPS],
     /// Its latency at each, in nanoseconds; `u32::MAX` where the switch can't tell.
-    pub latencies: &'a [u32],
+    pub(super) latencies: &'a [u32],
     /// How many waited in each one's queue, in the switch's own unit; likewise.
-    pub queued: &'a [u32],
+    pub(super) queued: &'a [u32],
+    /// Whether it may have come by others.
+    pub(super) is_partial: bool,
 }
 
-/// What the packets of a burst met: memory that is filled anew for each.
-#[derive(Clone, Debug)]
-pub struct MetBurst {
-    paths: [Path; BURST],
-    latencies: [[u32; MOST_HOPS]; BURST],
-    queued: [[u32; MOST_HOPS]; BURST],
-    /// A bit for each packet that came with INT.
-    which: u32,
-}
-
-impl Default for MetBurst {
-    fn default() -> Self {
-        let unknown = [[UNKNOWN; MOST_HOPS]; BURST];
-        let paths = [Path::default(); BURST];
-        Self { paths, latencies: unknown, queued: unknown, which: 0 }
-    }
-}
-
-impl MetBurst {
-    /// No packets with INT.
-    #[inline]
-    pub fn clear(&mut self) {
-        self.which = 0;
-    }
-
-    /// Notes what packet number `at` met: node, latency and queue of each hop, the source's first.
-    /// Beyond [`MOST_HOPS`] its path is partial.
-    ///
-    /// # Panics
-    /// When there are not as many packets in a burst.
+impl<'a> Met<'a> {
+    /// A packet that came by as many switches as `latencies` has, of these numbers, the source
+    /// first. `nodes` has zeros behind them. Where a switch can't tell its latency, or how many
+    /// waited in its queue, that is `u32::MAX`. A packet that may have come by other switches as
+    /// well has a partial path.
     #[inline(always)]
-    pub fn set(
-        &mut self,
-        at: usize,
-        hops: impl IntoIterator<Item = (u32, u32, u32)>,
+    pub fn new(
+        nodes: &'a [u32; MOST_HOPS],
+        (latencies, queued): (&'a [u32], &'a [u32]),
         is_partial: bool,
-    ) {
-        let (latencies, lengths) = (&mut self.latencies[at], &mut self.queued[at]);
-        self.paths[at].set(hops, is_partial, |hop, latency_ns, queued| {
-            (latencies[hop], lengths[hop]) = (latency_ns, queued);
-        });
-        self.which |= 1 << at;
+    ) -> Self {
+        Self { places: nodes, latencies, queued, is_partial }
     }
 
-    /// What packet number `at` met; `None` where it came without INT.
+    /// The switches that it came by.
     #[inline(always)]
-    pub(super) fn of(&self, at: usize) -> Option<Met<'_>> {
-        if self.which >> at & 1 == 0 {
-            return None;
-        }
-        let path = &self.paths[at];
-        let hops = path.nodes().len();
-        let (latencies, queued) = (&self.latencies[at][..hops], &self.queued[at][..hops]);
-        Some(Met { path, latencies, queued })
+    pub(super) fn nodes(&self) -> &'a [u32] {
+        &self.places[..self.latencies.len().min(MOST_HOPS)]
     }
 }

@@ -6,8 +6,11 @@
 //! - how many packets each flow had, in a [`TowerSketch`](crate::TowerSketch) of five arrays over
 //!   all packets, with or without INT, and the keys of large flows;
 //! - [rows](Rows): a flow's packets on one path, exactly, with sum and maximum of the latencies at
-//!   each hop. Large flows keep theirs; what finds no room falls to
+//!   each hop. Large flows keep theirs, and those of the last window have [claims](Claims) to some;
+//!   what finds no room falls to
 //! - [pair towers](Pairs), keyed by switch and flow: latency and packets, never below the truth;
+//! - inflated latencies, by the mean that a flow's rows have, or else an estimate from both;
+//! - where asked for, latencies of large rows at each hop [by size](Quarters);
 //! - a [`Histogram`] of latencies for each switch, and the paths there were;
 //! - where stacks say when, how long packets were on each [link](Links).
 //!
@@ -16,24 +19,31 @@
 //! is recorded.
 
 mod bounded;
+mod claims;
+mod detail;
 mod histogram;
+mod inflation;
 mod links;
 mod merged;
 mod met;
 mod pairs;
 mod paths;
+mod quarters;
 mod record;
 mod rows;
 mod sink;
+mod tags;
 mod watch;
 
 pub use self::bounded::Bounded;
+pub use self::claims::Claims;
 pub use self::histogram::{BINS, Histogram};
 pub use self::links::{LinkSums, Links};
 pub use self::merged::{FlowRow, Inflation, Merged, NodeSums, PathCount};
-pub use self::met::{Met, MetBurst};
+pub use self::met::Met;
 pub use self::pairs::{Pair, PairLevel, Pairs};
 pub use self::paths::{MOST_HOPS, MOST_PATHS, Path};
+pub use self::quarters::Quarters;
 pub use self::record::Words;
 pub use self::rows::{Cell, Rows, WAYS};
 pub use self::sink::{Shape, ShapeError, Sink, Totals};

@@ -51,8 +51,64 @@ pub struct Pairs {
 struct Level {
     shape: PairLevel,
     part: Part,
-    /// Latency and packets.
-    buckets: Box<[[u32; 2]]>,
+    buckets: Buckets,
+}
+
+/// Latency and packets in each bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Buckets {
+    /// Of 32 bits together, the latency in the lowest ones.
+    Narrow(Box<[u32]>),
+    Wide(Box<[[u32; 2]]>),
+}
+
+impl Level {
+    fn new(shape: PairLevel) -> Self {
+        let number = shape.buckets as usize;
+        let buckets = match u32::from(shape.latency_bits) + u32::from(shape.packet_bits) {
+            ..=32 => Buckets::Narrow(vec![0; number].into_boxed_slice()),
+            _ => Buckets::Wide(vec![[0; 2]; number].into_boxed_slice()),
+        };
+        Self { shape, part: Part::new(0, shape.buckets), buckets }
+    }
+
+    /// The largest counters.
+    fn most(&self) -> [u32; 2] {
+        [self.shape.latency_bits, self.shape.packet_bits].map(PairLevel::most)
+    }
+
+    #[inline(always)]
+    fn get(&self, at: usize) -> [u32; 2] {
+        match &self.buckets {
+            Buckets::Narrow(buckets) => {
+                let both = buckets[at];
+                let bits = self.shape.latency_bits;
+                [both & PairLevel::most(bits), both >> bits]
+            }
+            Buckets::Wide(buckets) => buckets[at],
+        }
+    }
+
+    /// Sets counters that are within their widths.
+    #[inline(always)]
+    fn set(&mut self, at: usize, bucket: [u32; 2]) {
+        match &mut self.buckets {
+            Buckets::Narrow(buckets) => {
+                buckets[at] = bucket[0] | bucket[1] << self.shape.latency_bits;
+            }
+            Buckets::Wide(buckets) => buckets[at] = bucket,
+        }
+    }
+
+    #[inline(always)]
+    fn add(&mut self, at: usize, more: [u32; 2]) {
+        let (sums, most) = (self.get(at), self.most());
+        self.set(at, [0, 1].map(|of| sums[of].saturating_add(more[of]).min(most[of])));
+    }
+
+    fn all(&self) -> impl Iterator<Item = [u32; 2]> + '_ {
+        (0..self.shape.buckets as usize).map(|at| self.get(at))
+    }
 }
 
 impl Pairs {
@@ -61,12 +117,7 @@ impl Pairs {
 
     /// Empty towers.
     pub fn new(levels: [PairLevel; Self::LEVELS]) -> Self {
-        let level = |shape: PairLevel| Level {
-            shape,
-            part: Part::new(0, shape.buckets),
-            buckets: vec![[0; 2]; shape.buckets as usize].into_boxed_slice(),
-        };
-        Self { levels: levels.map(level) }
+        Self { levels: levels.map(Level::new) }
     }
 
     /// The arrays.
@@ -75,8 +126,8 @@ impl Pairs {
     }
 
     /// Latency and packets in each bucket of an array.
-    pub fn buckets(&self, level: usize) -> &[[u32; 2]] {
-        self.levels.get(level).map_or(&[], |level| &level.buckets)
+    pub fn buckets(&self, level: usize) -> Vec<[u32; 2]> {
+        self.levels.get(level).map_or_else(Vec::new, |level| level.all().collect())
     }
 
     /// Sets the buckets of an array.
@@ -86,17 +137,17 @@ impl Pairs {
     /// there are not as many buckets, their number.
     pub fn set_buckets(&mut self, at: usize, buckets: &[[u32; 2]]) -> Result<(), (usize, usize)> {
         let Some(level) = self.levels.get_mut(at) else { return Err((0, 0)) };
-        if buckets.len() != level.buckets.len() {
+        if buckets.len() != level.shape.buckets as usize {
             return Err((buckets.len(), 0));
         }
-        let most = [level.shape.latency_bits, level.shape.packet_bits].map(PairLevel::most);
+        let most = level.most();
         let beyond = buckets.iter().enumerate().find_map(|(at, bucket)| {
             Some((at, bucket.iter().zip(most).position(|(&counter, most)| counter > most)?))
         });
         if let Some(beyond) = beyond {
             return Err(beyond);
         }
-        level.buckets.copy_from_slice(buckets);
+        buckets.iter().enumerate().for_each(|(at, &bucket)| level.set(at, bucket));
         Ok(())
     }
 
@@ -113,32 +164,47 @@ impl Pairs {
         std::array::from_fn(|at| self.levels[at].part.bucket(words[at]))
     }
 
-    /// Asks for the lines of buckets.
+    /// Its buckets at each of these switches, whose lines are asked for.
     #[inline(always)]
-    pub(super) fn prefetch(&self, isa: impl Isa, places: [u32; Self::LEVELS]) {
-        for (level, at) in self.levels.iter().zip(places) {
-            isa.prefetch(&level.buckets, at as usize);
+    pub(super) fn prefetch(
+        &self,
+        isa: impl Isa,
+        flow: u64,
+        nodes: &[u32],
+        places: &mut [[u32; Self::LEVELS]],
+    ) {
+        for (&node, places) in nodes.iter().zip(places) {
+            *places = self.places(flow, node);
+            for (level, &at) in self.levels.iter().zip(&*places) {
+                match &level.buckets {
+                    Buckets::Narrow(buckets) => isa.prefetch(buckets, at as usize),
+                    Buckets::Wide(buckets) => isa.prefetch(buckets, at as usize),
+                }
+            }
         }
     }
 
     /// Adds packets to buckets, as [`insert`](Self::insert) does.
     #[inline(always)]
     pub(super) fn insert_at(&mut self, places: [u32; Self::LEVELS], latency: u32, packets: u32) {
-        for (Level { shape, buckets, .. }, at) in self.levels.iter_mut().zip(places) {
-            let [sum, number] = &mut buckets[at as usize];
-            *sum = sum.saturating_add(latency).min(PairLevel::most(shape.latency_bits));
-            *number = number.saturating_add(packets).min(PairLevel::most(shape.packet_bits));
+        for (level, at) in self.levels.iter_mut().zip(places) {
+            level.add(at as usize, [latency, packets]);
         }
     }
 
     /// What is known of a flow at a switch.
     pub fn query(&self, flow: u64, node: u32) -> Pair {
+        self.query_at(self.places(flow, node))
+    }
+
+    /// The same by its buckets.
+    #[inline(always)]
+    pub(super) fn query_at(&self, places: [u32; Self::LEVELS]) -> Pair {
         let of = |(level, at): (&Level, u32)| {
-            let [sum, number] = level.buckets[at as usize];
-            let read = |counter, bits| Some(counter).filter(|&it| it < PairLevel::most(bits));
-            (read(sum, level.shape.latency_bits), read(number, level.shape.packet_bits))
+            let ([sum, number], most) = (level.get(at as usize), level.most());
+            let read = |counter, most| Some(counter).filter(|&it| it < most);
+            (read(sum, most[0]), read(number, most[1]))
         };
-        let places = self.places(flow, node);
         let all = || self.levels.iter().zip(places).map(of);
         Pair {
             latency: all().filter_map(|read| read.0).min(),
@@ -153,23 +219,22 @@ impl Pairs {
     pub fn merge(&mut self, other: &Self) {
         assert!(self.levels().eq(other.levels()), "towers of the same layout");
         for (mine, theirs) in self.levels.iter_mut().zip(&other.levels) {
-            let most = [mine.shape.latency_bits, mine.shape.packet_bits].map(PairLevel::most);
-            for (mine, theirs) in mine.buckets.iter_mut().zip(&theirs.buckets) {
-                for ((mine, theirs), most) in mine.iter_mut().zip(theirs).zip(most) {
-                    *mine = mine.saturating_add(*theirs).min(most);
-                }
-            }
+            theirs.all().enumerate().for_each(|(at, bucket)| mine.add(at, bucket));
         }
     }
 
     /// Whether nothing has been added.
     pub fn is_empty(&self) -> bool {
-        self.levels.iter().all(|level| level.buckets.iter().all(|&[_, packets]| packets == 0))
+        self.levels.iter().all(|level| level.all().all(|[_, packets]| packets == 0))
     }
 
     /// Bytes of memory that they take.
     pub fn memory(&self) -> usize {
-        self.levels.iter().map(|level| size_of_val(&*level.buckets)).sum()
+        let of = |level: &Level| match &level.buckets {
+            Buckets::Narrow(buckets) => size_of_val(&**buckets),
+            Buckets::Wide(buckets) => size_of_val(&**buckets),
+        };
+        self.levels.iter().map(of).sum()
     }
 
     /// Bytes as the counters' widths have it.
@@ -179,6 +244,9 @@ impl Pairs {
 
     /// Empties all.
     pub fn clear(&mut self) {
-        self.levels.iter_mut().for_each(|level| level.buckets.fill([0; 2]));
+        self.levels.iter_mut().for_each(|level| match &mut level.buckets {
+            Buckets::Narrow(buckets) => buckets.fill(0),
+            Buckets::Wide(buckets) => buckets.fill([0; 2]),
+        });
     }
 }

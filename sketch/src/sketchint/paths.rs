@@ -1,6 +1,7 @@
 //! The paths that packets came by, each with a number.
 
 use super::bounded::Bounded;
+use super::met::Met;
 use crate::hash::mixed;
 
 /// Most hops of a path.
@@ -22,34 +23,16 @@ impl Path {
     /// The path of these nodes, the first [`MOST_HOPS`] of them; more make it partial.
     #[inline]
     pub fn new(nodes: impl IntoIterator<Item = u32>, is_partial: bool) -> Self {
-        let mut path = Self::default();
-        let nodes = nodes.into_iter().map(|node| (node, 0, 0));
-        path.set(nodes, is_partial, |_, _, _| {});
-        path
-    }
-
-    /// Makes it the path of these nodes, each with a latency and the length of a queue, which
-    /// `keep` is given with their places.
-    #[inline(always)]
-    pub(super) fn set(
-        &mut self,
-        hops: impl IntoIterator<Item = (u32, u32, u32)>,
-        is_partial: bool,
-        mut keep: impl FnMut(usize, u32, u32),
-    ) {
-        let mut len = 0;
-        self.nodes = [0; MOST_HOPS];
-        self.is_partial = is_partial;
-        for (node, latency, queued) in hops {
-            let Some(place) = self.nodes.get_mut(len) else {
-                self.is_partial = true;
+        let mut path = Self { is_partial, ..Self::default() };
+        for node in nodes {
+            let Some(place) = path.nodes.get_mut(usize::from(path.len)) else {
+                path.is_partial = true;
                 break;
             };
             *place = node;
-            keep(len, latency, queued);
-            len += 1;
+            path.len += 1;
         }
-        self.len = len as u8;
+        path
     }
 
     /// Its nodes.
@@ -58,22 +41,12 @@ impl Path {
         &self.nodes[..usize::from(self.len).min(MOST_HOPS)]
     }
 
-    /// A few bits of it, of which those of other paths are likely others: all nodes at once, where
-    /// [`hash`](Self::hash) goes from one to the next.
+    /// Whether a packet came by it.
     #[inline(always)]
-    fn few_bits(&self) -> usize {
-        const ODD: [u32; MOST_HOPS] = {
-            let mut odd = [0x9E37_79B9_u32; MOST_HOPS];
-            let mut at = 1;
-            while at < MOST_HOPS {
-                odd[at] = odd[at - 1].wrapping_mul(5);
-                at += 1;
-            }
-            odd
-        };
-        let products = self.nodes.iter().zip(ODD).map(|(node, odd)| node.wrapping_mul(odd));
-        let sum = products.fold(u32::from(self.is_partial), u32::wrapping_add);
-        (sum.wrapping_mul(ODD[0]) >> (32 - RECENT.ilog2())) as usize
+    fn is_of(&self, met: &Met<'_>) -> bool {
+        usize::from(self.len) == met.latencies.len()
+            && self.is_partial == met.is_partial
+            && self.nodes == *met.places
     }
 
     fn hash(&self) -> u64 {
@@ -84,6 +57,24 @@ impl Path {
 
 /// Paths that are found without their hash.
 const RECENT: usize = 256;
+
+/// A few bits of a path, of which those of other paths are likely others: all nodes at once, where
+/// [`Path::hash`] goes from one to the next.
+#[inline(always)]
+fn few_bits(met: &Met<'_>) -> usize {
+    const ODD: [u32; MOST_HOPS] = {
+        let mut odd = [0x9E37_79B9_u32; MOST_HOPS];
+        let mut at = 1;
+        while at < MOST_HOPS {
+            odd[at] = odd[at - 1].wrapping_mul(5);
+            at += 1;
+        }
+        odd
+    };
+    let products = met.places.iter().zip(ODD).map(|(node, odd)| node.wrapping_mul(odd));
+    let sum = products.fold(u32::from(met.is_partial), u32::wrapping_add);
+    (sum.wrapping_mul(ODD[0]) >> (32 - RECENT.ilog2())) as usize
+}
 
 /// What is found out once of a path.
 #[derive(Clone, Copy, Debug)]
@@ -116,27 +107,35 @@ impl Paths {
         }
     }
 
-    /// Counts a packet of a path and gives the path's number, from 1 on; `None` where there is no
-    /// room for another path. Of a new path `find` says what there is to find out.
+    /// Counts a packet of the path that it came by and gives the path's number, from 1 on; `None`
+    /// where there is no room for another path. Of a new path `find` says what there is to find
+    /// out.
     #[inline(always)]
-    pub(super) fn count(&mut self, path: &Path, find: impl FnOnce(&Path) -> Ways) -> Option<u16> {
-        let recent = usize::from(self.recent[path.few_bits()]);
+    pub(super) fn count(&mut self, met: &Met<'_>, find: impl FnOnce(&Path) -> Ways) -> Option<u16> {
+        let bits = few_bits(met);
+        let recent = usize::from(self.recent[bits]);
         let at = match self.table.get(recent) {
-            Some(other) if other == path => recent,
-            _ => self.place(path, find)?,
+            Some(path) if path.is_of(met) => recent,
+            _ => self.place(met, bits, find)?,
         };
         *self.packets.get_mut(at)? += 1;
         u16::try_from(at + 1).ok()
     }
 
     #[inline(never)]
-    fn place(&mut self, path: &Path, find: impl FnOnce(&Path) -> Ways) -> Option<usize> {
-        let at = self.table.place(path.hash(), path)?;
+    fn place(
+        &mut self,
+        met: &Met<'_>,
+        bits: usize,
+        find: impl FnOnce(&Path) -> Ways,
+    ) -> Option<usize> {
+        let path = Path::new(met.nodes().iter().copied(), met.is_partial);
+        let at = self.table.place(path.hash(), &path)?;
         if at == self.packets.len() {
             self.packets.push(0);
-            self.ways.push(find(path));
+            self.ways.push(find(&path));
         }
-        self.recent[path.few_bits()] = at as u16;
+        self.recent[bits] = at as u16;
         Some(at)
     }
 

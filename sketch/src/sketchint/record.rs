@@ -5,24 +5,25 @@
 //! are asked for; then each packet. Nearly all have their flow's only row and a path that comes by
 //! no switch twice, of which each hop costs an entry of its switch's histogram and a cell.
 
+#[cfg(test)]
+mod tests;
+
 use super::bounded::Bounded;
 use super::flow_word;
-use super::met::{Met, MetBurst, UNKNOWN};
+use super::inflation::{self, Limits};
+use super::met::{Met, UNKNOWN};
 use super::pairs::Pairs;
 use super::paths::{MOST_HOPS, Path, Ways};
-use super::rows::{Cell, Head, Matches};
-use super::sink::{Inflated, Share, Sink};
+use super::rows::{Cell, Head, Matches, Rows};
+use super::sink::{Share, Sink};
 use super::watch::Watch;
-use crate::burst::{BURST, Column, ones};
+use crate::burst::{BURST, Column};
 use crate::hash::{HashColumns, Hashes, mixed};
 use crate::key::Key;
 use crate::simd::{Engine, Isa, Work};
 use crate::tower::Rule;
 
-/// Packets that a flow must have had at a switch before one is called inflated.
-const SEEN: u64 = 8;
-
-/// A word of each packet's flow, for [what comes later](Sink::record_own_by).
+/// A word of each packet's flow, for [what comes later](Sink::record_owns).
 pub type Words = [u64; BURST];
 
 struct RecordBurst<'a, K, W> {
@@ -30,7 +31,7 @@ struct RecordBurst<'a, K, W> {
     watch: &'a mut W,
     hashes: &'a HashColumns,
     keys: &'a [K],
-    met: &'a MetBurst,
+    met: &'a [Option<Met<'a>>],
     at_us: u32,
 }
 
@@ -59,15 +60,48 @@ impl<K: Key, W: Watch> Work for RecordBurst<'_, K, W> {
                 sizes
             }
         };
-        sink.share.totals.packets += packets as u64;
-        let mut without_row = 0_u32;
+        let (own, share) = (sink.own, &mut sink.share);
+        share.totals.packets += packets as u64;
+        let mut numbers = [Some(0); BURST];
+        for (number, met) in numbers.iter_mut().zip(met) {
+            if let Some(met) = met {
+                *number = share.count_path(met, own);
+            }
+        }
+        for (&number, met) in numbers.iter().zip(met) {
+            if let Some(met) = met {
+                share.count_nodes(number, met);
+            }
+        }
+        let mut of_flows = [Matches::NONE; BURST];
+        let mut changes = 0;
+        if let Some(rows) = &share.rows {
+            changes = rows.changes();
+            for (of_flow, (&word, key)) in of_flows.iter_mut().zip(words.iter().zip(keys)) {
+                *of_flow = rows.of_flow(word, key);
+            }
+        }
+        let mut places = [[[0; Pairs::LEVELS]; MOST_HOPS]; BURST];
+        for (at, places) in places[..packets].iter_mut().enumerate() {
+            if of_flows[at].len() == 0
+                && let Some(met) = of_packet(met, at)
+            {
+                sink.pairs.prefetch(isa, words[at], met.nodes(), places);
+            }
+        }
         for at in 0..packets {
             let of = (words[at], &keys[at], sizes.0[at]);
-            let has_row = sink.record_one(of, met.of(at), at_us, (at, watch));
-            without_row |= u32::from(!has_row) << at;
-        }
-        if without_row != 0 {
-            sink.record_in_pairs(isa, without_row, &words, met);
+            let met = of_packet(met, at).map(|met| (numbers[at], met));
+            // Rows that came or went have changed those of others as well.
+            let of_flow = match &sink.share.rows {
+                Some(rows) if rows.changes() != changes => rows.of_flow(of.0, of.1),
+                _ => of_flows[at],
+            };
+            let has_row = sink.record_in_row((of, of_flow), met, at_us, (at, watch));
+            if !has_row && let Some((_, met)) = met {
+                let places = (of_flows[at].len() == 0).then_some(&places[at]);
+                sink.record_in_pairs((words[at], &keys[at]), &met, places, at_us);
+            }
         }
         words
     }
@@ -85,7 +119,7 @@ impl<K: Key> Sink<K> {
         &mut self,
         engine: Engine,
         (hashes, keys): (&HashColumns, &[K]),
-        met: &MetBurst,
+        met: &[Option<Met<'_>>],
         at_us: u32,
     ) -> Words {
         self.record_burst_for(engine, (hashes, keys), met, at_us, &mut ())
@@ -97,7 +131,7 @@ impl<K: Key> Sink<K> {
         &mut self,
         engine: Engine,
         (hashes, keys): (&HashColumns, &[K]),
-        met: &MetBurst,
+        met: &[Option<Met<'_>>],
         at_us: u32,
         watch: &mut impl Watch,
     ) -> Words {
@@ -110,53 +144,70 @@ impl<K: Key> Sink<K> {
         self.share.totals.packets += 1;
         let size = self.sizes.insert_weight(hashes, 1, self.shape.rule);
         let word = flow_word(hashes);
-        if !self.record_one((word, key, size), met, at_us, (0, &mut ()))
-            && let Some(met) = met
+        let Self { own, share, .. } = self;
+        let met = met.map(|met| (share.count_path(&met, *own), met));
+        if let Some((number, met)) = &met {
+            share.count_nodes(*number, met);
+        }
+        let of_flow = share.of_flow(word, key);
+        if !self.record_in_row(((word, key, size), of_flow), met, at_us, (0, &mut ()))
+            && let Some((_, met)) = met
         {
-            for (&node, &latency) in met.path.nodes().iter().zip(met.latencies) {
-                let latency = units(known(latency), self.shape.unit_ns);
-                self.pairs.insert(word, node, latency, 1);
-            }
+            self.record_in_pairs((word, key), &met, None, at_us);
         }
     }
 
-    /// Adds the packets that found no row to the pair towers, whose lines are asked for first.
+    /// Adds a packet that found no row to the pair towers, to these buckets where they are at hand.
     #[inline(always)]
-    fn record_in_pairs(&mut self, isa: impl Isa, which: u32, words: &Words, met: &MetBurst) {
-        let mut places = [[[0; Pairs::LEVELS]; MOST_HOPS]; BURST];
-        for (at, met) in ones(which).filter_map(|at| Some((at, met.of(at)?))) {
-            for (&node, places) in met.path.nodes().iter().zip(&mut places[at]) {
-                *places = self.pairs.places(words[at], node);
-                self.pairs.prefetch(isa, *places);
-            }
-        }
-        for (at, met) in ones(which).filter_map(|at| Some((at, met.of(at)?))) {
-            for (&latency, &places) in met.latencies.iter().zip(&places[at]) {
-                let latency = units(known(latency), self.shape.unit_ns);
-                self.pairs.insert_at(places, latency, 1);
-            }
-        }
-    }
-
-    /// All but towers. `size` is how many packets the flow has had by that of sizes, `at` the
-    /// packet's number for `watch`. Gives whether the packet is in a row.
-    #[inline(always)]
-    fn record_one<W: Watch>(
+    fn record_in_pairs(
         &mut self,
-        (word, key, size): (u64, &K, u32),
-        met: Option<Met<'_>>,
+        (word, key): (u64, &K),
+        met: &Met<'_>,
+        places: Option<&[[u32; Pairs::LEVELS]; MOST_HOPS]>,
+        at_us: u32,
+    ) {
+        for (hop, (&node, &latency)) in met.nodes().iter().zip(met.latencies).enumerate() {
+            let places = places.map_or_else(|| self.pairs.places(word, node), |of| of[hop]);
+            self.add_to_pairs((word, key), (node, latency), places, at_us);
+        }
+    }
+
+    /// Adds a packet without a row to its buckets of the pair towers, and counts its latency if it
+    /// is inflated by what these had before.
+    #[inline(always)]
+    fn add_to_pairs(
+        &mut self,
+        (word, key): (u64, &K),
+        (node, latency): (u32, u32),
+        places: [u32; Pairs::LEVELS],
+        at_us: u32,
+    ) {
+        let Self { shape, inflation_percent, pairs, share, .. } = self;
+        if latency != UNKNOWN {
+            let before = pairs.query_at(places);
+            if inflation::is_above_pair(latency, before, shape.unit_ns, *inflation_percent) {
+                share.note((word, key), (node, latency), false, at_us);
+            }
+        }
+        pairs.insert_at(places, units(known(latency), shape.unit_ns), 1);
+    }
+
+    /// Records a packet in a row of its flow, which are `of_flow`. `size` is how many packets the
+    /// flow has had by the tower of sizes; what the packet met comes with the path's number, and
+    /// `at` is the packet's number for `watch`. Gives whether the packet is in a row.
+    #[inline(always)]
+    fn record_in_row<W: Watch>(
+        &mut self,
+        ((word, key, size), of_flow): ((u64, &K, u32), Matches),
+        met: Option<(Option<u16>, Met<'_>)>,
         at_us: u32,
         (at, watch): (usize, &mut W),
     ) -> bool {
         let Self { shape, own, key_packets, inflation_percent, pairs, share, .. } = self;
-        let number = match &met {
-            None => Some(0),
-            Some(met) => share.count_path(met, *own),
-        };
-        let hops = met.map_or(0, |met| met.path.nodes().len());
+        let number = met.map_or(Some(0), |(number, _)| number);
+        let hops = met.map_or(0, |(_, met)| met.nodes().len());
         let Share { rows, paths, keys, .. } = share;
-        let of_flow = rows.as_ref().map(|rows| rows.of_flow(word, key));
-        let row = rows.as_mut().zip(of_flow).and_then(|(rows, of_flow)| match number {
+        let row = rows.as_mut().and_then(|rows| match number {
             Some(number) if hops <= usize::from(shape.hops) => {
                 rows.count((word, key), of_flow, number, |head, cells| {
                     let nodes = paths.get(head.path).map_or(&[][..], Path::nodes);
@@ -183,18 +234,18 @@ impl<K: Key> Sink<K> {
         {
             watch.heavy(at, number);
         }
-        let (Some(met), Some(row)) = (met, row) else { return row.is_some() };
-        let is_alone = of_flow.is_none_or(|of_flow| of_flow.iter().all(|other| other == row));
+        let (Some((_, met)), Some(row)) = (met, row) else { return row.is_some() };
+        let is_alone = of_flow.iter().all(|other| other == row);
         if W::NOTES && !is_alone && share.is_new_path(row, of_flow) {
             watch.new_path(at);
         }
         let ways = number.and_then(|number| share.paths.ways(number));
         let is_plain = ways.is_some_and(|ways| ways.is_plain);
+        let (own, percent, unit_ns) = (*own, *inflation_percent, shape.unit_ns);
+        let limits = Limits { own, percent, at_us, pairs, unit_ns };
         if is_alone && is_plain {
-            let limits = (*inflation_percent, at_us);
             share.add_plainly((word, key, row), &met, limits, (at, watch));
         } else {
-            let limits = (*own, *inflation_percent, at_us);
             share.add(key, (word, row), &met, limits, (at, watch));
         }
         true
@@ -222,60 +273,110 @@ impl<K: Key> Sink<K> {
         at_us: u32,
         watch: &mut impl Watch,
     ) {
-        let Self { shape, own, pairs, share, .. } = self;
-        let Some(node) = *own else { return };
+        let Some(node) = self.own else { return };
+        let of_flow = self.share.of_flow(word, key);
+        self.record_own_in_row((word, key, of_flow), (node, latency), at_us, watch);
+    }
+
+    /// The same of up to [`BURST`] packets: each one's word, key and latency.
+    #[inline]
+    pub fn record_owns(&mut self, packets: &[(u64, K, u32)], at_us: u32) {
+        let Some(node) = self.own else { return };
+        // No row comes or goes in between.
+        let mut of_flows = [Matches::NONE; BURST];
+        for (of_flow, (word, key, _)) in of_flows.iter_mut().zip(packets) {
+            *of_flow = self.share.of_flow(*word, key);
+        }
+        for (of_flow, &(word, ref key, latency)) in of_flows.into_iter().zip(packets) {
+            self.record_own_in_row((word, key, of_flow), (node, latency), at_us, &mut ());
+        }
+    }
+
+    #[inline(always)]
+    fn record_own_in_row(
+        &mut self,
+        (word, key, of_flow): (u64, &K, Matches),
+        (node, latency): (u32, u32),
+        at_us: u32,
+        watch: &mut impl Watch,
+    ) {
+        let Self { shape, inflation_percent: percent, pairs, share, .. } = self;
         share.note_own(node, latency);
-        let of_flow = share.rows.as_ref().map(|rows| rows.of_flow(word, key));
-        if let Some((row, of_flow)) = of_flow.and_then(|of| Some((of.first()?, of))) {
+        if let Some(row) = of_flow.first() {
             // The row has the packet, whatever is known of its latency.
             if latency == UNKNOWN {
                 return;
             }
+            let own = Some(node);
+            let limits = Limits { own, percent: *percent, at_us, pairs, unit_ns: shape.unit_ns };
             let Share { rows: Some(rows), paths, inflated, of_inflated, .. } = share else {
                 return;
             };
-            let head = *rows.head(row);
-            let is_plain = head.path == 0 || paths.ways(head.path).is_some_and(|it| it.is_plain);
+            let Head { path, is_whole, .. } = *rows.head(row);
+            let is_plain = path == 0 || paths.ways(path).is_some_and(|it| it.is_plain);
             if of_flow.len() > 1 || !is_plain {
-                let limits = (Some(node), self.inflation_percent, at_us);
                 share.note_inflation(key, (word, row), (node, latency), limits, (0, watch));
                 let cells = share.rows.as_mut().map(|rows| rows.cells_mut(row));
                 if let Some(cell) = cells.and_then(|cells| cells.last_mut()) {
                     cell.add(latency);
                 }
+                let quarters = share.rows.as_mut().and_then(|rows| rows.quarters_mut(row));
+                if let Some(own) = quarters.and_then(|quarters| quarters.last_mut()) {
+                    own.add(latency);
+                }
             } else if let Some(cell) = rows.cells_mut(row).last_mut() {
-                if head.is_whole && is_inflated(latency, cell, self.inflation_percent) {
-                    note(inflated, of_inflated, (word, key), (node, latency), at_us);
-                    watch.inflated(0, node, latency);
+                let before = (cell.sum_ns, cell.known.into());
+                if limits.are_exceeded(latency, before, (word, node, is_whole)) {
+                    let table = (inflated, &mut **of_inflated);
+                    inflation::note(table, is_whole, (word, key), (node, latency), at_us);
+                    if is_whole {
+                        watch.inflated(0, node, latency);
+                    }
                 }
                 cell.add(latency);
+                if let Some(own) = rows.quarters_mut(row).and_then(|of| of.last_mut()) {
+                    own.add(latency);
+                }
             }
             return;
         }
         if let Some(rows) = &mut share.rows {
             rows.refuse(word, key);
         }
-        pairs.insert(word, node, units(known(latency), shape.unit_ns), 1);
+        let places = self.pairs.places(word, node);
+        self.add_to_pairs((word, key), (node, latency), places, at_us);
     }
 }
 
 impl<K: Key> Share<K> {
-    /// Counts a packet's path, and what it says of the switches on it. Gives the path's number.
+    /// The rows of a flow.
+    #[inline(always)]
+    fn of_flow(&self, word: u64, key: &K) -> Matches {
+        self.rows.as_ref().map_or(Matches::NONE, |rows| rows.of_flow(word, key))
+    }
+
+    /// Counts a packet's path. Gives the path's number.
     #[inline(always)]
     fn count_path(&mut self, met: &Met<'_>, own: Option<u32>) -> Option<u16> {
-        let Self { totals, paths, nodes, of_nodes, .. } = self;
+        let Self { totals, paths, nodes, .. } = self;
         totals.int_packets += 1;
-        totals.partial += u64::from(met.path.is_partial);
-        let number = paths.count(met.path, |path| ways(path, nodes, own));
+        totals.partial += u64::from(met.is_partial);
+        paths.count(met, |path| ways(path, nodes, own))
+    }
+
+    /// Counts what a packet says of the switches that it came by, on the path with this number.
+    #[inline(always)]
+    fn count_nodes(&mut self, number: Option<u16>, met: &Met<'_>) {
+        let Self { paths, nodes, of_nodes, .. } = self;
         let hops = met.latencies.iter().zip(met.queued);
         let Some(ways) = number.and_then(|number| paths.ways(number)) else {
-            for (&node, (&latency, &queued)) in met.path.nodes().iter().zip(hops) {
+            for (&node, (&latency, &queued)) in met.nodes().iter().zip(hops) {
                 let at = nodes.place(mixed(node.into()), &node);
                 if let Some(of) = at.and_then(|at| of_nodes.get_mut(at)) {
                     of.add(latency, queued);
                 }
             }
-            return None;
+            return;
         };
         if ways.unknown > 0 {
             nodes.refuse(ways.unknown.into());
@@ -285,7 +386,6 @@ impl<K: Key> Share<K> {
                 of.add(latency, queued);
             }
         }
-        number
     }
 
     #[inline(always)]
@@ -299,8 +399,8 @@ impl<K: Key> Share<K> {
 
     /// Whether a row has its first packet, of a whole path, and its flow others of another.
     #[inline(never)]
-    fn is_new_path(&self, row: usize, of_flow: Option<Matches>) -> bool {
-        let Some((rows, of_flow)) = self.rows.as_ref().zip(of_flow) else { return false };
+    fn is_new_path(&self, row: usize, of_flow: Matches) -> bool {
+        let Some(rows) = &self.rows else { return false };
         let is_whole = |row: usize| {
             let path = self.paths.get(rows.head(row).path);
             path.is_some_and(|path| !path.is_partial)
@@ -315,22 +415,27 @@ impl<K: Key> Share<K> {
         &mut self,
         (word, key, row): (u64, &K, usize),
         met: &Met<'_>,
-        (percent, at_us): (u32, u32),
+        limits: Limits<'_>,
         (at, watch): (usize, &mut impl Watch),
     ) {
         let Self { rows: Some(rows), inflated, of_inflated, .. } = self else { return };
         let is_whole = rows.head(row).is_whole;
         let cells = rows.cells_mut(row).iter_mut();
-        for ((cell, &latency), &node) in cells.zip(met.latencies).zip(met.path.nodes()) {
+        for ((cell, &latency), &node) in cells.zip(met.latencies).zip(met.nodes()) {
             if latency == UNKNOWN {
                 continue;
             }
-            if is_whole && is_inflated(latency, cell, percent) {
-                note(inflated, of_inflated, (word, key), (node, latency), at_us);
-                watch.inflated(at, node, latency);
+            let before = (cell.sum_ns, cell.known.into());
+            if limits.are_exceeded(latency, before, (word, node, is_whole)) {
+                let table = (&mut *inflated, &mut **of_inflated);
+                inflation::note(table, is_whole, (word, key), (node, latency), limits.at_us);
+                if is_whole {
+                    watch.inflated(at, node, latency);
+                }
             }
             cell.add(latency);
         }
+        add_by_size(rows, row, met.latencies);
     }
 
     /// Adds a packet's latencies to its row.
@@ -340,10 +445,10 @@ impl<K: Key> Share<K> {
         key: &K,
         (word, row): (u64, usize),
         met: &Met<'_>,
-        limits: (Option<u32>, u32, u32),
+        limits: Limits<'_>,
         (at, watch): (usize, &mut impl Watch),
     ) {
-        for (&node, &latency) in met.path.nodes().iter().zip(met.latencies) {
+        for (&node, &latency) in met.nodes().iter().zip(met.latencies) {
             self.note_inflation(key, (word, row), (node, latency), limits, (at, watch));
         }
         let Some(rows) = &mut self.rows else { return };
@@ -352,37 +457,64 @@ impl<K: Key> Share<K> {
                 cell.add(latency);
             }
         }
+        add_by_size(rows, row, met.latencies);
     }
 
-    /// Counts a latency at a switch if it is inflated: above so many hundredths of the mean of the
-    /// flow's packets before it, of which there are enough. Of flows that are not whole, nobody
-    /// knows.
+    /// Counts an inflated latency. Estimates leave half of the room to flows whose packets are all
+    /// in rows, where there are rows.
+    fn note(&mut self, of: (u64, &K), at: (u32, u32), is_whole: bool, at_us: u32) {
+        let may_fill = is_whole || self.rows.is_none();
+        let table = (&mut self.inflated, &mut *self.of_inflated);
+        inflation::note(table, may_fill, of, at, at_us);
+    }
+
+    /// Counts a latency at a switch if it is inflated, by all of the flow's rows.
     fn note_inflation(
         &mut self,
         key: &K,
         (word, row): (u64, usize),
         (node, latency): (u32, u32),
-        (own, percent, at_us): (Option<u32>, u32, u32),
+        limits: Limits<'_>,
         (at, watch): (usize, &mut impl Watch),
     ) {
-        let Self { rows: Some(rows), paths, inflated, of_inflated, .. } = self else { return };
-        if latency == UNKNOWN || !rows.head(row).is_whole {
+        let Self { rows: Some(rows), paths, .. } = self else { return };
+        if latency == UNKNOWN {
             return;
         }
+        let is_whole = rows.head(row).is_whole;
         let (mut sum, mut seen) = (0_u64, 0_u64);
         for row in rows.of_flow(word, key).iter() {
             let cells = rows.cells(row);
             let nodes = paths.get(rows.head(row).path).map_or(&[][..], Path::nodes);
-            let at_own = cells.last().filter(|_| own == Some(node));
+            let at_own = cells.last().filter(|_| limits.own == Some(node));
             let there = nodes.iter().zip(cells).filter(|(other, _)| **other == node);
             for cell in there.map(|(_, cell)| cell).chain(at_own) {
                 sum += cell.sum_ns;
                 seen += u64::from(cell.known);
             }
         }
-        if is_above(latency, (sum, seen), percent) {
-            note(inflated, of_inflated, (word, key), (node, latency), at_us);
-            watch.inflated(at, node, latency);
+        if limits.are_exceeded(latency, (sum, seen), (word, node, is_whole)) {
+            self.note((word, key), (node, latency), is_whole, limits.at_us);
+            if is_whole {
+                watch.inflated(at, node, latency);
+            }
+        }
+    }
+}
+
+/// What a packet of the burst met; `None` where it came without INT.
+#[inline(always)]
+fn of_packet<'a>(met: &[Option<Met<'a>>], at: usize) -> Option<Met<'a>> {
+    met.get(at).copied().flatten()
+}
+
+/// Counts a packet's latencies by size, hop by hop, where its row has room for that.
+#[inline(always)]
+fn add_by_size<K: Key>(rows: &mut Rows<K>, row: usize, latencies: &[u32]) {
+    let Some(quarters) = rows.quarters_mut(row) else { return };
+    for (of, &latency) in quarters.iter_mut().zip(latencies) {
+        if latency != UNKNOWN {
+            of.add(latency);
         }
     }
 }
@@ -404,37 +536,6 @@ fn ways(path: &Path, nodes: &mut Bounded<u32>, own: Option<u32>) -> Ways {
     ways
 }
 
-#[inline(always)]
-fn is_inflated(latency: u32, cell: &Cell, percent: u32) -> bool {
-    is_above(latency, (cell.sum_ns, cell.known.into()), percent)
-}
-
-/// Whether a latency is above so many hundredths of the mean of those seen, if these are enough.
-#[inline(always)]
-fn is_above(latency: u32, (sum, seen): (u64, u64), percent: u32) -> bool {
-    // latency > percent / 100 * sum / seen.
-    let beyond = u128::from(latency) * u128::from(seen * 100);
-    seen >= SEEN && beyond > u128::from(percent) * u128::from(sum)
-}
-
-/// Counts an inflated latency.
-#[cold]
-#[inline(never)]
-fn note<K: Key>(
-    inflated: &mut Bounded<(K, u32)>,
-    of_inflated: &mut [Inflated],
-    (word, key): (u64, &K),
-    (node, latency): (u32, u32),
-    at_us: u32,
-) {
-    let at = inflated.place(word ^ mixed(node.into()), &(*key, node));
-    if let Some(of) = at.and_then(|at| of_inflated.get_mut(at)) {
-        of.count = of.count.saturating_add(1);
-        of.max_ns = of.max_ns.max(latency);
-        of.last_us = of.last_us.max(at_us);
-    }
-}
-
 /// What is not known adds nothing.
 #[inline(always)]
 fn known(latency: u32) -> u64 {
@@ -452,7 +553,7 @@ fn units(ns: u64, unit_ns: u32) -> u32 {
     u32::try_from(units).unwrap_or(u32::MAX)
 }
 
-/// Puts what a row held into pair towers.
+/// Puts what a row held into pair towers: its hops', and where the sink is a switch its own cell.
 fn spill<K>(
     head: &Head<K>,
     nodes: &[u32],
@@ -460,96 +561,10 @@ fn spill<K>(
     own: Option<u32>,
     (pairs, unit_ns): (&mut Pairs, u32),
 ) {
-    let (own_cell, of_hops) = cells.split_last().unwrap_or((&NOTHING, &[]));
-    for (&node, cell) in nodes.iter().zip(of_hops) {
+    for (&node, cell) in nodes.iter().zip(cells) {
         pairs.insert(head.word, node, units(cell.sum_ns, unit_ns), head.packets);
     }
-    if let Some(own) = own.filter(|_| own_cell.known > 0) {
-        pairs.insert(head.word, own, units(own_cell.sum_ns, unit_ns), own_cell.known);
-    }
-}
-
-static NOTHING: Cell = Cell { sum_ns: 0, max_ns: 0, known: 0 };
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::super::{Merged, Shape};
-    use super::*;
-    use crate::{FlowKey, HashFamily, HashKey};
-
-    /// A flow's number, hops with node, latency and queue, and the latency at the sink.
-    type Packet = (u32, Option<Vec<(u32, u32, u32)>>, Option<u32>);
-
-    fn packet() -> impl Strategy<Value = Packet> {
-        let latency = prop_oneof![9 => 0..5_000_u32, 1 => any::<u32>(), 1 => Just(UNKNOWN)];
-        let hop = (0..9_u32, latency.clone(), prop_oneof![Just(UNKNOWN), 0..90_u32]);
-        let flow = prop_oneof![0..6_u32, 0..90_u32];
-        let hops = prop::collection::vec(hop, 0..MOST_HOPS + 3);
-        (flow, prop::option::of(hops), prop::option::of(latency))
-    }
-
-    proptest! {
-        /// By whatever instructions, and whatever finds no room.
-        #[test]
-        fn a_burst_is_recorded_like_its_packets_one_by_one(
-            bursts in prop::collection::vec(prop::collection::vec(packet(), 0..=BURST), 1..12),
-            (sets, hops, rule) in (0..3_u32, 1..7_u8, 0..3_usize),
-            (paths, nodes, keys, inflated) in (1..40_u16, 1..12_u16, 1..9_u16, 1..5_u16),
-            (own, key_packets, unit_ns) in (prop::option::of(Just(3_u32)), 0..30_u32, 1..100_u32),
-        ) {
-            let shape = Shape {
-                tower_words: 64,
-                rule: [Rule::Cm, Rule::Cu, Rule::Acu][rule],
-                pair_buckets: 64,
-                unit_ns,
-                row_sets: sets,
-                hops,
-                paths,
-                nodes,
-                keys,
-                inflated,
-            };
-            let mut one_by_one = Sink::new(shape, own, key_packets, 150).unwrap();
-            let mut sinks: Vec<(Engine, Sink<FlowKey>)> =
-                Engine::available().map(|engine| (engine, one_by_one.clone())).collect();
-            let family = HashFamily::new(&HashKey::from_bytes([7; 32]));
-            for (at_us, packets) in (0..).zip(&bursts) {
-                let key = |packet: &Packet| FlowKey::from_words(packet.0, 1, 2, 6);
-                let keys: Vec<FlowKey> = packets.iter().map(key).collect();
-                let (mut hashes, mut met) = (HashColumns::default(), MetBurst::default());
-                family.hash_columns(&keys, &mut hashes);
-                for (at, (_, hops, _)) in packets.iter().enumerate() {
-                    let of_hops = hops.iter().flatten().map(|hop| (hop.1, hop.2));
-                    let (latencies, queued): (Vec<u32>, Vec<u32>) = of_hops.unzip();
-                    let (latencies, queued) = (&latencies[..], &queued[..]);
-                    let nodes = hops.iter().flatten().map(|hop| hop.0);
-                    let path = Path::new(nodes, at % 9 == 0);
-                    let of_packet = hops.as_ref().map(|hops| {
-                        met.set(at, hops.iter().copied(), at % 9 == 0);
-                        Met { path: &path, latencies, queued }
-                    });
-                    one_by_one.record(&hashes.of(at), &keys[at], of_packet, at_us);
-                }
-                for (at, (_, _, latency)) in packets.iter().enumerate() {
-                    if let Some(latency) = *latency {
-                        one_by_one.record_own(&hashes.of(at), &keys[at], latency, at_us);
-                    }
-                }
-                for (engine, sink) in &mut sinks {
-                    let words = sink.record_burst(*engine, (&hashes, &keys), &met, at_us);
-                    for (at, (_, _, latency)) in packets.iter().enumerate() {
-                        if let Some(latency) = *latency {
-                            sink.record_own_by(words[at], &keys[at], latency, at_us);
-                        }
-                    }
-                }
-            }
-            for (engine, sink) in &sinks {
-                prop_assert_eq!(Merged::of(sink), Merged::of(&one_by_one), "{:?}", engine);
-                prop_assert_eq!((sink.pairs(), sink.sizes()), (one_by_one.pairs(), one_by_one.sizes()));
-            }
-        }
+    if let Some((own, cell)) = own.zip(cells.last().filter(|cell| cell.known > 0)) {
+        pairs.insert(head.word, own, units(cell.sum_ns, unit_ns), cell.known);
     }
 }

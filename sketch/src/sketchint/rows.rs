@@ -2,10 +2,18 @@
 //!
 //! A flow's word chooses a set of [`WAYS`] rows. A flow and path that finds its set full gives the
 //! set a vote; with so many votes that it outweighs the smallest row, it takes that row's place
-//! (after Elastic Sketch; Yang and others, SIGCOMM 2018). What a row held then, and packets without
-//! a row, are their user's to keep elsewhere. A flow is *whole* as long as none of its packets were
-//! anywhere but in rows: a set that never was full has only whole flows.
+//! (after Elastic Sketch; Yang and others, SIGCOMM 2018). A flow with a [claim](Claims) needs no
+//! votes against small flows without one, and is not outvoted as one of them would be. What a row
+//! held that had to leave, and packets without a row, are their user's to keep elsewhere. A flow is
+//! *whole* as long as none of its packets were anywhere but in rows: a set that never was full has
+//! only whole flows.
 
+use std::sync::Arc;
+
+use super::claims::Claims;
+use super::detail::Detail;
+use super::quarters::Quarters;
+use super::tags::{Sets, Tags, tag};
 use crate::burst::ones;
 use crate::simd::Isa;
 
@@ -65,7 +73,8 @@ pub(super) struct Head<K> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Set {
     votes: u64,
-    /// No row has fewer packets, as long as none is free: rows only grow.
+    /// No row counts for fewer packets, as long as none is free and no claim is taken back: rows
+    /// only grow.
     least: u32,
     /// Whether packets of its flows were refused, or a row has left.
     spilled: bool,
@@ -79,6 +88,9 @@ pub(super) struct Matches {
 }
 
 impl Matches {
+    /// No rows.
+    pub(super) const NONE: Self = Self { first: 0, ways: 0 };
+
     /// How many there are.
     #[inline(always)]
     pub(super) fn len(self) -> usize {
@@ -102,66 +114,74 @@ impl Matches {
 #[derive(Clone, Debug)]
 pub struct Rows<K> {
     hops: usize,
+    /// Whether rows have a cell of the sink itself.
+    has_own: bool,
     /// For each set bits of the flows' words that are there; 0 where a row is free.
-    tags: Box<[[u16; WAYS]]>,
+    tags: Box<[Tags]>,
     heads: Box<[Head<K>]>,
-    /// For each row its hops' cells and that of the sink itself.
+    /// For each row its hops' cells, and behind them that of the sink itself.
     cells: Box<[Cell]>,
     sets: Box<[Set]>,
+    /// How a word chooses one.
+    by: Sets,
+    detail: Detail,
+    /// Who has claims, and how many packets a row of theirs counts for at least.
+    claims: Option<(Arc<Claims>, u32)>,
     refused: u64,
     evicted: u64,
+    /// How often a row has come or gone.
+    changes: u64,
 }
 
 impl<K: Copy + Default + PartialEq> Rows<K> {
-    /// An empty table of `sets` sets, a power of two, of rows of up to `hops` hops.
-    pub fn new(sets: usize, hops: usize) -> Self {
-        let sets = sets.next_power_of_two();
+    /// An empty table of `sets` sets of rows of up to `hops` hops, and where `has_own` the sink
+    /// itself.
+    pub fn new(sets: usize, hops: usize, has_own: bool) -> Self {
+        let sets = sets.max(1);
         let rows = sets * WAYS;
+        let width = hops + usize::from(has_own);
         Self {
             hops,
-            tags: vec![[0; WAYS]; sets].into_boxed_slice(),
+            has_own,
+            tags: vec![Tags::NONE; sets].into_boxed_slice(),
             heads: vec![Head::default(); rows].into_boxed_slice(),
-            cells: vec![Cell::default(); rows * (hops + 1)].into_boxed_slice(),
+            cells: vec![Cell::default(); rows * width].into_boxed_slice(),
             sets: vec![Set::default(); sets].into_boxed_slice(),
+            by: Sets::new(sets),
+            detail: Detail::none(),
+            claims: None,
             refused: 0,
             evicted: 0,
+            changes: 0,
         }
     }
 
-    /// By bits that no index of a pair tower is made of, so that the flows which find one set full
-    /// are no neighbours there.
+    /// The same, with memory for the latencies of so many rows, by size: see [`Quarters`]. As long
+    /// as there is room each row has some from its first packet on; later, rows that grow take that
+    /// of small ones.
+    #[must_use]
+    pub fn with_quantiles(self, of: u16) -> Self {
+        let detail = Detail::new(of, self.heads.len(), self.hops + 1);
+        Self { detail, ..self }
+    }
+
+    /// The same, with these claims: a flow with one takes the row of one without that has fewer
+    /// than `packets` packets, and its own counts for as many.
+    #[must_use]
+    pub fn with_claims(self, claims: Arc<Claims>, packets: u32) -> Self {
+        Self { claims: Some((claims, packets)), ..self }
+    }
+
     #[inline(always)]
     fn set(&self, word: u64) -> usize {
-        (word >> 16) as usize & (self.sets.len() - 1)
-    }
-
-    #[inline(always)]
-    fn tag(word: u64) -> u16 {
-        (word >> 48) as u16 | 1
-    }
-
-    /// A bit for each row of a set that has the tag, the first row's lowest. All rows at once: a
-    /// lane of the difference is zero where its lower bits and its highest one are.
-    #[inline(always)]
-    fn tagged(tags: [u16; WAYS], tag: u16) -> u32 {
-        const LOW: u64 = 0x7FFF_7FFF_7FFF_7FFF;
-        let half = |tags: &[u16; WAYS / 2]| {
-            let lanes = tags.iter().rev().fold(0, |lanes, &tag| lanes << 16 | u64::from(tag));
-            let differ = lanes ^ (u64::from(tag) * 0x0001_0001_0001_0001);
-            let equal = !((differ & LOW).wrapping_add(LOW) | differ | LOW);
-            // The lanes' highest bits, side by side.
-            (equal.wrapping_mul(0x0000_2000_4000_8001) >> 60) as u32
-        };
-        let (low, high) = tags.split_at(WAYS / 2);
-        let [low, high] = [low, high].map(|tags| tags.first_chunk().map_or(0, half));
-        low | high << (WAYS / 2)
+        self.by.of(word)
     }
 
     /// The rows of a flow: a bit for each of its set.
     #[inline(always)]
     pub(super) fn of_flow(&self, word: u64, key: &K) -> Matches {
         let set = self.set(word);
-        let tagged = Self::tagged(self.tags[set], Self::tag(word));
+        let tagged = self.tags[set].equal(tag(word));
         let heads = &self.heads[set * WAYS..(set + 1) * WAYS];
         let equal = ones(tagged).filter(|&way| heads[way].key == *key);
         Matches { first: set * WAYS, ways: equal.fold(0, |ways, way| ways | 1 << way) }
@@ -171,7 +191,7 @@ impl<K: Copy + Default + PartialEq> Rows<K> {
     #[inline(always)]
     pub(super) fn likely(&self, word: u64) -> Option<usize> {
         let set = self.set(word);
-        let tagged = Self::tagged(self.tags[set], Self::tag(word));
+        let tagged = self.tags[set].equal(tag(word));
         (tagged != 0).then(|| set * WAYS + tagged.trailing_zeros() as usize)
     }
 
@@ -179,7 +199,7 @@ impl<K: Copy + Default + PartialEq> Rows<K> {
     #[inline(always)]
     pub(super) fn prefetch(&self, isa: impl Isa, row: usize) {
         isa.prefetch(&self.heads, row);
-        let width = self.hops + 1;
+        let width = self.width();
         isa.prefetch(&self.cells, row * width);
         isa.prefetch(&self.cells, row * width + width.min(LINE_OF_CELLS));
     }
@@ -218,7 +238,7 @@ impl<K: Copy + Default + PartialEq> Rows<K> {
     ) -> Option<usize> {
         let set = self.set(word);
         let first = set * WAYS;
-        let free = Self::tagged(self.tags[set], 0);
+        let free = self.tags[set].equal(0);
         let is_whole = !self.sets[set].spilled;
         if of_flow.len() >= MOST_OF_A_FLOW {
             self.refuse_of(set, of_flow);
@@ -226,21 +246,12 @@ impl<K: Copy + Default + PartialEq> Rows<K> {
         }
         let row = match free {
             0 => {
-                let of = &mut self.sets[set];
-                of.votes += 1;
-                if of.votes <= OUTWEIGH * u64::from(of.least) {
+                let Some(row) = self.claimed(set, word).or_else(|| self.outvoted(set)) else {
                     self.refuse_of(set, of_flow);
                     return None;
-                }
-                let packets = |row: &usize| self.heads[*row].packets;
-                let smallest = (first..first + WAYS).min_by_key(packets)?;
-                self.sets[set].least = self.heads[smallest].packets;
-                if self.sets[set].votes <= OUTWEIGH * u64::from(self.sets[set].least) {
-                    self.refuse_of(set, of_flow);
-                    return None;
-                }
-                self.leave(set, smallest, leaves);
-                smallest
+                };
+                self.leave(set, row, leaves);
+                row
             }
             free => first + free.trailing_zeros() as usize,
         };
@@ -248,9 +259,38 @@ impl<K: Copy + Default + PartialEq> Rows<K> {
         if !is_whole {
             self.break_up(of_flow);
         }
-        self.tags[set][row - first] = Self::tag(word);
+        self.changes += 1;
+        self.tags[set].set(row - first, tag(word));
         self.heads[row] = Head { key: *key, word, packets: 1, path, is_whole, is_kept: false };
         Some(row)
+    }
+
+    /// The row of a full set that a flow may take by its claim; `None` where it has none, or where
+    /// all that have none are large.
+    fn claimed(&self, set: usize, word: u64) -> Option<usize> {
+        let (claims, packets) = self.claims.as_ref().filter(|(claims, _)| claims.has(word))?;
+        let others = (set * WAYS..(set + 1) * WAYS).zip(&self.heads[set * WAYS..]);
+        let others = others.filter(|(_, head)| !claims.has(head.word));
+        let (row, least) = others.min_by_key(|(_, head)| head.packets)?;
+        (least.packets < *packets).then_some(row)
+    }
+
+    /// Gives a full set a vote; the row that has to leave for that.
+    fn outvoted(&mut self, set: usize) -> Option<usize> {
+        let of = &mut self.sets[set];
+        of.votes += 1;
+        if of.votes <= OUTWEIGH * u64::from(of.least) {
+            return None;
+        }
+        let counts_for = |row: usize| {
+            let head = &self.heads[row];
+            let claim = self.claims.as_ref().filter(|(claims, _)| claims.has(head.word));
+            head.packets.max(claim.map_or(0, |(_, packets)| *packets))
+        };
+        let rows = (set * WAYS..(set + 1) * WAYS).map(|row| (counts_for(row), row));
+        let (least, row) = rows.min()?;
+        self.sets[set].least = least;
+        (self.sets[set].votes > OUTWEIGH * u64::from(least)).then_some(row)
     }
 
     /// Lets a row leave.
@@ -258,10 +298,17 @@ impl<K: Copy + Default + PartialEq> Rows<K> {
         let head = self.heads[row];
         leaves(&head, self.cells(row));
         self.cells_mut(row).fill(Cell::default());
-        self.tags[set][row % WAYS] = 0;
+        self.detail.release(row);
+        self.tags[set].set(row % WAYS, 0);
         self.evicted += 1;
         self.sets[set] = Set { votes: 0, least: 0, spilled: true };
         self.break_up(self.of_flow(head.word, &head.key));
+    }
+
+    /// A number that is another one once [rows of a flow](Self::of_flow) may be others.
+    #[inline(always)]
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Notes that packets of a flow are kept elsewhere.
@@ -298,23 +345,48 @@ impl<K: Copy + Default + PartialEq> Rows<K> {
         &mut self.heads[row]
     }
 
-    /// Its hops, and behind them the sink itself.
+    /// Cells of a row.
+    #[inline(always)]
+    fn width(&self) -> usize {
+        self.hops + usize::from(self.has_own)
+    }
+
+    /// Its hops, and behind them the sink itself where rows have that.
     #[inline]
     pub(super) fn cells(&self, row: usize) -> &[Cell] {
-        let width = self.hops + 1;
+        let width = self.width();
         &self.cells[row * width..(row + 1) * width]
+    }
+
+    /// What its packets met at the sink itself.
+    pub(super) fn own(&self, row: usize) -> Cell {
+        let own = self.cells(row).last().filter(|_| self.has_own);
+        own.copied().unwrap_or_default()
     }
 
     #[inline]
     pub(super) fn cells_mut(&mut self, row: usize) -> &mut [Cell] {
-        let width = self.hops + 1;
+        let width = self.width();
         &mut self.cells[row * width..(row + 1) * width]
+    }
+
+    /// Its hops' latencies by size, and behind them the sink's own, to count one of its packets;
+    /// `None` where the row has no room for that.
+    #[inline(always)]
+    pub(super) fn quarters_mut(&mut self, row: usize) -> Option<&mut [Quarters]> {
+        let Self { detail, heads, .. } = self;
+        detail.of_mut(row, heads[row].packets, |row| heads[row].packets)
+    }
+
+    /// What was counted so; nothing where it had no room.
+    pub(super) fn quarters(&self, row: usize) -> &[Quarters] {
+        self.detail.of(row)
     }
 
     /// All rows that are taken, with their places.
     pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &Head<K>)> {
-        let taken = self.tags.as_flattened().iter().zip(&self.heads).enumerate();
-        taken.filter(|(_, (tag, _))| **tag != 0).map(|(row, (_, head))| (row, head))
+        let taken = self.tags.iter().flat_map(|tags| tags.iter()).zip(&self.heads).enumerate();
+        taken.filter(|(_, (tag, _))| *tag != 0).map(|(row, (_, head))| (row, head))
     }
 
     /// Packets that found no row.
@@ -333,13 +405,16 @@ impl<K: Copy + Default + PartialEq> Rows<K> {
             + size_of_val(&*self.heads)
             + size_of_val(&*self.cells)
             + size_of_val(&*self.sets)
+            + self.detail.bytes()
+            + self.claims.as_ref().map_or(0, |_| Claims::bytes(self.sets.len()))
     }
 
     /// Forgets all flows.
     pub fn clear(&mut self) {
-        self.tags.fill([0; WAYS]);
+        self.tags.fill(Tags::NONE);
         self.cells.fill(Cell::default());
         self.sets.fill(Set::default());
+        self.detail.clear();
         (self.refused, self.evicted) = (0, 0);
     }
 }

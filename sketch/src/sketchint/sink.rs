@@ -1,8 +1,11 @@
 //! What one lcore of a sink keeps of a window.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::bounded::Bounded;
+use super::claims::Claims;
 use super::histogram::{BINS, Histogram};
 use super::met::UNKNOWN;
 use super::pairs::{PairLevel, Pairs};
@@ -24,7 +27,7 @@ pub struct Shape {
     pub pair_buckets: u32,
     /// The unit of latencies in pair towers, in nanoseconds.
     pub unit_ns: u32,
-    /// Sets of eight rows, a power of two; 0 where there are pair towers alone.
+    /// Sets of eight rows; 0 where there are pair towers alone.
     pub row_sets: u32,
     /// Hops that a row has room for.
     pub hops: u8,
@@ -36,6 +39,8 @@ pub struct Shape {
     pub keys: u16,
     /// Flows at switches whose inflated latencies are counted.
     pub inflated: u16,
+    /// Rows whose latencies are counted by size at each hop, at most [`Self::MOST_QUANTILES`].
+    pub quantiles: u16,
 }
 
 impl Default for Shape {
@@ -51,6 +56,7 @@ impl Default for Shape {
             nodes: 64,
             keys: 1024,
             inflated: 1024,
+            quantiles: 0,
         }
     }
 }
@@ -66,6 +72,9 @@ pub struct ShapeError {
 }
 
 impl Shape {
+    /// The most [`quantiles`](Self::quantiles).
+    pub const MOST_QUANTILES: u16 = 4096;
+
     /// Checks that sketches of this shape can be built.
     ///
     /// # Errors
@@ -81,15 +90,17 @@ impl Shape {
         within("pair_buckets", self.pair_buckets, 16, 1 << 22)?;
         within("unit_ns", self.unit_ns, 1, 1 << 20)?;
         within("row_sets", self.row_sets, 0, 1 << 18)?;
-        if self.row_sets != 0 && !self.row_sets.is_power_of_two() {
-            let why = format!("{}: must be 0 or a power of two", self.row_sets);
-            return Err(ShapeError { field: "row_sets", why });
-        }
         within("hops", self.hops.into(), 1, MOST_HOPS as u32)?;
         within("paths", self.paths.into(), 1, MOST_PATHS as u32)?;
         within("nodes", self.nodes.into(), 1, 4096)?;
         within("keys", self.keys.into(), 1, u16::MAX.into())?;
-        within("inflated", self.inflated.into(), 1, u16::MAX.into())
+        within("inflated", self.inflated.into(), 1, u16::MAX.into())?;
+        within("quantiles", self.quantiles.into(), 0, Self::MOST_QUANTILES.into())?;
+        if self.quantiles > 0 && self.row_sets == 0 {
+            let why = format!("{}: there are no rows that they could be of", self.quantiles);
+            return Err(ShapeError { field: "quantiles", why });
+        }
+        Ok(())
     }
 
     /// Links that are distinguished, where stacks say how long packets were on them.
@@ -279,7 +290,8 @@ impl<K: Key> Sink<K> {
             nodes: Bounded::new(nodes),
             of_nodes: vec![Node::new(); nodes].into_boxed_slice(),
             own_node: None,
-            rows: (sets > 0).then(|| Rows::new(sets, hops)),
+            rows: (sets > 0)
+                .then(|| Rows::new(sets, hops, own.is_some()).with_quantiles(shape.quantiles)),
             keys: Bounded::new(shape.keys.into()),
             inflated: Bounded::new(shape.inflated.into()),
             of_inflated: vec![Inflated::default(); shape.inflated.into()].into_boxed_slice(),
@@ -295,6 +307,14 @@ impl<K: Key> Sink<K> {
             share,
             others: Vec::new(),
         })
+    }
+
+    /// The same, where flows with claims take rows of those that had fewer than `packets` packets.
+    #[must_use]
+    pub fn with_claims(mut self, claims: &Arc<Claims>, packets: u32) -> Self {
+        let Self { share, .. } = &mut self;
+        share.rows = share.rows.take().map(|rows| rows.with_claims(claims.clone(), packets));
+        self
     }
 
     /// Its shape.
@@ -322,6 +342,21 @@ impl<K: Key> Sink<K> {
 
     pub(super) fn shares(&self) -> impl Iterator<Item = &Share<K>> {
         std::iter::once(&self.share).chain(&self.others)
+    }
+
+    /// Flows of which rows have more than so many packets, each with its word and these. Takes
+    /// memory.
+    pub fn large_in_rows(&self, packets: u64) -> Vec<(u64, u64)> {
+        let rows = self.shares().filter_map(|share| share.rows.as_ref()).flat_map(Rows::iter);
+        let mut all: Vec<(u64, u64)> = rows.map(|(_, of)| (of.word, of.packets.into())).collect();
+        all.sort_unstable();
+        all.dedup_by(|more, of| {
+            let is_same = more.0 == of.0;
+            of.1 += if is_same { more.1 } else { 0 };
+            is_same
+        });
+        all.retain(|of| of.1 > packets);
+        all
     }
 
     /// How many packets each flow had at most.

@@ -254,7 +254,26 @@ impl Counters {
                     *sum = u32::from(*cell);
                 }
             }
-            _ => at.iter().zip(&mut sums.0).for_each(|(&at, sum)| *sum = self.add(at as usize, 1)),
+            Cells::Bits32(cells) => {
+                let cells = cells.as_mut_slice();
+                for (&at, sum) in at.iter().zip(&mut sums.0) {
+                    let cell = &mut cells[at as usize];
+                    *cell = cell.saturating_add(1);
+                    *sum = *cell;
+                }
+            }
+            Cells::Packed(cells) => {
+                let (cells, bits) = (cells.as_mut_slice(), self.level.bits);
+                let (of_a_byte, max) = ((8 / bits).ilog2(), self.level.max());
+                for (&at, sum) in at.iter().zip(&mut sums.0) {
+                    let cell = &mut cells[(at >> of_a_byte) as usize];
+                    let shift = at * bits % 8;
+                    let before = u32::from(*cell) >> shift & max;
+                    let counts = u32::from(before < max);
+                    *cell += (counts << shift) as u8;
+                    *sum = before + counts;
+                }
+            }
         }
         let max = self.level.max();
         *sizes = Column::from_fn(|packet| {

@@ -1,9 +1,11 @@
 //! What a SketchINT sink keeps, held against a model that keeps everything.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use calumma_sketch::sketchint::{
-    Cell, Merged, Met, Pair, PairLevel, Pairs, Path, Shape, Sink, flow_word,
+    Cell, Claims, FlowRow, MOST_HOPS, Merged, Met, Pair, PairLevel, Pairs, Path, Quarters, Shape,
+    Sink, flow_word,
 };
 use calumma_sketch::tower::{OVERFLOW, Rule};
 use calumma_sketch::{FlowKey, HashFamily, HashKey, Level, TowerSketch};
@@ -72,9 +74,11 @@ fn record(sink: &mut Sink<FlowKey>, family: &HashFamily, packet: &Packet, at_us:
     let hashes = family.hash(&key);
     let path = path(packet.path);
     let queued = [7, u32::MAX, 9];
-    let met = path.as_ref().map(|path| {
+    let mut nodes = [0; MOST_HOPS];
+    let met = path.map(|path| {
         let hops = path.nodes().len();
-        Met { path, latencies: &packet.latencies[..hops], queued: &queued[..hops] }
+        nodes[..hops].copy_from_slice(path.nodes());
+        Met::new(&nodes, (&packet.latencies[..hops], &queued[..hops]), path.is_partial)
     });
     sink.record(&hashes, &key, met, at_us);
     sink.record_own(&hashes, &key, packet.own, at_us);
@@ -86,6 +90,9 @@ struct Truth {
     packets: u64,
     by_path: BTreeMap<u8, (u64, [Cell; 3])>,
     own: Cell,
+    /// Latencies by size: of each path at its hops, and at the sink itself.
+    by_size: BTreeMap<u8, [Quarters; 3]>,
+    own_by_size: Quarters,
     at_node: BTreeMap<u32, (u64, Cell)>,
     inflated: BTreeMap<u32, (u32, u32)>,
 }
@@ -117,11 +124,49 @@ impl Truth {
         }
         let (number, cells) = self.by_path.entry(packet.path).or_default();
         *number += 1;
-        for (cell, (_, ns)) in cells.iter_mut().zip(hops) {
+        for (cell, (_, ns)) in cells.iter_mut().zip(hops.clone()) {
             count(cell, ns);
         }
         count(&mut self.own, packet.own);
+        let by_size = self.by_size.entry(packet.path).or_default().iter_mut();
+        let by_size = by_size.zip(hops).map(|(of, (_, ns))| (of, ns));
+        for (of, ns) in by_size.chain([(&mut self.own_by_size, packet.own)]) {
+            if ns != u32::MAX {
+                of.add(ns);
+            }
+        }
     }
+}
+
+/// Holds latencies of a flow by size against the truth: they are of its packets, and of all where
+/// there was room for all rows.
+fn check_by_size(
+    rows: &[&FlowRow<FlowKey>],
+    path_of: impl Fn(u32) -> u8,
+    truth: &Truth,
+    has_all: bool,
+) -> Result<(), TestCaseError> {
+    for (at, row) in rows.iter().enumerate() {
+        let number = path_of(row.path);
+        let hops = row.hops.len();
+        let nothing = vec![Quarters::EMPTY; hops + 1];
+        let found = if row.quarters.is_empty() { &nothing } else { &row.quarters };
+        prop_assert_eq!(found.len(), hops + 1);
+        prop_assert!(row.quarters.is_empty() || nothing != *found);
+        let mut expected = truth.by_size[&number][..hops].to_vec();
+        expected.push(if at == 0 { truth.own_by_size.clone() } else { Quarters::EMPTY });
+        for (found, expected) in found.iter().zip(&expected) {
+            let bins = || found.bins().iter().zip(expected.bins());
+            prop_assert!(bins().all(|(found, expected)| found <= expected));
+            prop_assert!(!has_all || found == expected);
+        }
+        // No more than its cells have.
+        for (found, cell) in found.iter().zip(row.hops.iter().chain([&row.own])) {
+            prop_assert!(found.count() <= cell.known.into());
+            prop_assert!(found.longest().is_none_or(|ns| ns <= cell.max_ns));
+        }
+    }
+    Ok(())
 }
 
 /// The lcores' sinks in some order, merged.
@@ -133,7 +178,10 @@ fn merged(sinks: &[Sink<FlowKey>], order: &[usize]) -> Sink<FlowKey> {
 
 fn check(packets: &[Packet], shape: Shape, lcores: usize) -> Result<(), TestCaseError> {
     let family = family();
-    let mut sinks = vec![sink(shape); lcores];
+    // One flow in four has a claim.
+    let claims = Arc::new(Claims::new(shape.row_sets as usize, lcores));
+    claims.renew((0..60).step_by(4).map(|of| (flow_word(&family.hash(&flow(of))), 1)));
+    let mut sinks = vec![sink(shape).with_claims(&claims, 5); lcores];
     let mut truth: BTreeMap<u32, Truth> = BTreeMap::new();
     for (at, packet) in packets.iter().enumerate() {
         record(&mut sinks[packet.lcore % lcores], &family, packet, at as u32);
@@ -174,6 +222,13 @@ fn check(packets: &[Packet], shape: Shape, lcores: usize) -> Result<(), TestCase
             prop_assert_eq!(in_rows, truth.packets);
             prop_assert_eq!(rows[0].own, truth.own);
         }
+        let path_of = |row: u32| {
+            let of = row.checked_sub(1).map(|at| found.paths[at as usize].path);
+            (0..7).find(|&number| path(number) == of).unwrap()
+        };
+        let has_all = is_exact && shape.quantiles >= 100;
+        check_by_size(&rows, path_of, truth, has_all)?;
+        prop_assert!(shape.quantiles > 0 || rows.iter().all(|row| row.quarters.is_empty()));
         // At every switch the rows have no more than the truth, and with the pair towers no less.
         for (&node, &(packets, cell)) in &truth.at_node {
             let mut in_rows = (0_u64, Cell::default());
@@ -211,6 +266,13 @@ fn check(packets: &[Packet], shape: Shape, lcores: usize) -> Result<(), TestCase
             prop_assert!(found.keys.contains(&key));
         }
     }
+    // Whoever inflated latencies are counted of, by an estimate or not, has had them.
+    prop_assert!(found.inflated.is_sorted_by(|a, b| (a.key, a.node) < (b.key, b.node)));
+    for of in &found.inflated {
+        let truth = truth.iter().find(|(number, _)| flow(**number) == of.key);
+        let (_, cell) = truth.unwrap().1.at_node[&of.node];
+        prop_assert!((1..=cell.known).contains(&of.count) && of.max_ns <= cell.max_ns, "{:?}", of);
+    }
     // What is known of a switch is exact as long as it was distinguished.
     for node in &found.nodes {
         let of = truth.values().filter_map(|truth| truth.at_node.get(&node.node));
@@ -243,14 +305,17 @@ proptest! {
         packets in prop::collection::vec(packets(12, 5), 1..600),
         lcores in 1..4_usize,
     ) {
-        let shape = Shape { tower_words: 256, row_sets: 16, ..Shape::default() };
+        let shape = Shape { tower_words: 256, row_sets: 16, quantiles: 100, ..Shape::default() };
         check(&packets, shape, lcores)?;
         let family = family();
         let mut all = sink(shape);
         packets.iter().for_each(|packet| record(&mut all, &family, packet, 0));
         let found = Merged::of(&all);
         let never_full = found.totals.rows_refused == 0 && found.totals.rows_evicted == 0;
-        prop_assert_eq!(never_full, found.rows.iter().all(|row| row.is_exact));
+        // A flow whose packets all found a full set has no row that could say so.
+        let in_rows: u64 = found.rows.iter().map(|row| row.packets).sum();
+        prop_assert_eq!(never_full, in_rows == packets.len() as u64);
+        prop_assert!(!never_full || found.rows.iter().all(|row| row.is_exact));
     }
 
     #[test]
@@ -258,12 +323,14 @@ proptest! {
         packets in prop::collection::vec(packets(60, 7), 1..800),
         lcores in 1..4_usize,
         rule in prop::sample::select(vec![Rule::Cm, Rule::Cu, Rule::Acu]),
-        row_sets in prop::sample::select(vec![0_u32, 1, 2]),
+        row_sets in 0..4_u32,
         (hops, paths, nodes, keys, inflated) in (1..4_u8, 1..6_u16, 1..8_u16, 1..6_u16, 1..6_u16),
+        quantiles in 0..6_u16,
     ) {
+        let quantiles = if row_sets == 0 { 0 } else { quantiles };
         let shape = Shape {
             tower_words: 16, pair_buckets: 64, rule, row_sets, hops, paths, nodes, keys, inflated,
-            ..Shape::default()
+            quantiles, ..Shape::default()
         };
         check(&packets, shape, lcores)?;
     }
@@ -368,6 +435,65 @@ fn large_flows_keep_their_rows() {
     }
 }
 
+/// Flows that have an inflated latency at switch 2, of a sink with room for so many: ten packets
+/// each, then one that waits, those without rows first. The first eight have 50 packets before, and
+/// the only set of rows.
+fn that_wait(row_sets: u32, inflated: u16) -> Vec<u32> {
+    let family = family();
+    let shape = Shape { row_sets, inflated, ..Shape::default() };
+    let mut sink = sink(shape);
+    let packet = |flow, ns| Packet { flow, path: 1, latencies: [500, ns, 500], own: 100, lcore: 0 };
+    let mut record = |flow, ns| record(&mut sink, &family, &packet(flow, ns), 0);
+    (0..400).for_each(|round| record(round % 8, 500));
+    (0..200).for_each(|round| record(round % 20, 400 + round / 20 * 20));
+    // Three times the mean of those before is more than that, and less than this.
+    for ns in [1400, 2500] {
+        (0..20).rev().for_each(|flow| record(flow, ns));
+    }
+    let found = Merged::of(&sink).inflated;
+    assert!(found.iter().all(|of| (of.node, of.count, of.max_ns) == (2, 1, 2500)), "{found:?}");
+    (0..20).filter(|&number| found.iter().any(|of| of.key == flow(number))).collect()
+}
+
+#[test]
+fn latencies_of_flows_without_rows_are_inflated_by_an_estimate() {
+    for row_sets in [0, 1] {
+        assert!(that_wait(row_sets, 64).into_iter().eq(0..20));
+    }
+    // Estimates leave half of the room to flows whose packets are all in rows.
+    assert!(that_wait(1, 16).into_iter().eq((0..8).chain(12..20)));
+    assert!(that_wait(0, 16).into_iter().eq(4..20));
+}
+
+/// Packets in the rows of one set, by flow: two small flows come between and behind mice of 20
+/// packets and of one. A claim is one against flows of fewer than `packets`.
+fn beside_mice(claims: &Arc<Claims>, packets: u32) -> BTreeMap<FlowKey, u64> {
+    let family = family();
+    let shape = Shape { row_sets: 1, tower_words: 1024, ..Shape::default() };
+    let mut sink = sink(shape).with_claims(claims, packets);
+    let packet = |flow| Packet { flow, path: 1, latencies: [500; 3], own: 100, lcore: 0 };
+    let mut record = |flow| record(&mut sink, &family, &packet(flow), 0);
+    (0..160).for_each(|round| record(100 + round % 8));
+    (0..6).for_each(|round| record(1 + round % 2));
+    (0..596).for_each(|mouse| record(1000 + mouse));
+    (0..6).for_each(|round| record(1 + round % 2));
+    Merged::of(&sink).rows.iter().map(|row| (row.key, row.packets)).collect()
+}
+
+#[test]
+fn flows_with_claims_have_rows_while_they_are_small() {
+    let claims = Arc::new(Claims::new(1, 1));
+    let small = |packets| {
+        let rows = beside_mice(&claims, packets);
+        [1, 2].map(|of| rows.get(&flow(of)).copied())
+    };
+    assert_eq!(small(100), [None; 2]);
+    claims.renew([(flow_word(&family().hash(&flow(2))), 5000)]);
+    assert_eq!(small(100), [None, Some(6)]);
+    // Against the first mice it has none.
+    assert_eq!(small(10), [None, Some(3)]);
+}
+
 #[test]
 fn shapes_that_can_not_be_built_are_named() {
     let says = |shape: Shape, words: &str| {
@@ -376,7 +502,7 @@ fn shapes_that_can_not_be_built_are_named() {
     };
     let shape = Shape::default();
     says(Shape { tower_words: 15, ..shape }, "tower_words: 15: must be 16 to 4194304");
-    says(Shape { row_sets: 3, ..shape }, "row_sets: 3: must be 0 or a power of two");
+    says(Shape { row_sets: 1 << 20, ..shape }, "row_sets: 1048576: must be 0 to 262144");
     says(Shape { hops: 17, ..shape }, "hops: 17: must be 1 to 16");
     says(Shape { nodes: 0, ..shape }, "nodes: 0: must be 1 to 4096");
     says(Shape { unit_ns: 0, ..shape }, "unit_ns: 0: must be 1 to 1048576");

@@ -2,14 +2,14 @@
 
 mod samples;
 
-use calumma_sketch::sketchint::{Cell, Shape};
+use calumma_sketch::sketchint::{Cell, Path, Quarters, Shape};
 use calumma_sketch::tower::Rule;
 use calumma_sketch::{FlowKey, WideKey};
-use calumma_sketchint::frames::{Entered, Layout, Window};
-use calumma_sketchint::plane::Leaving;
+use calumma_sketchint::frames::{Entered, Layout, PathSeen, Window};
+use calumma_sketchint::plane::{Leaving, SinkWindow};
 use proptest::prelude::*;
 
-use samples::{clock, dual, ipv4, layout, stack};
+use samples::{by_size, clock, dual, dual_of, ipv4, ipv4_of, layout, record, stack};
 
 #[test]
 fn samples_have_something_of_everything() {
@@ -23,6 +23,96 @@ fn samples_have_something_of_everything() {
         assert_eq!(Window::decode(&window.encode(), &layout()), Ok(window));
     }
     assert!(ipv4().rows.iter().any(|row| row.own.known > 0));
+}
+
+/// What the last window has many packets of has rows in the next, small as it may be there.
+#[test]
+fn large_flows_of_a_window_have_claims() {
+    let first = record::<FlowKey>(layout(), None);
+    let second = first.clone();
+    let key = |flow: u32| FlowKey::from_words(flow, 1, 2, 6);
+    let record = |mut window: SinkWindow<FlowKey, ()>, flows: &mut dyn Iterator<Item = u32>| {
+        let way = stack(&[(1, 100)], false);
+        for flow in flows {
+            let leaving = Leaving { keys: &[key(flow)], hashes: None, polled_ns: 0 };
+            window.record(&leaving, &[Some(&way)]);
+        }
+        window
+    };
+    // Those of the crowd have 20 packets each, others 300 before them and then four behind them.
+    let crowd = |flows: std::ops::Range<u32>| flows.cycle().take(4000);
+    let first = record(first, &mut (0..30).cycle().take(9000).chain(crowd(1000..1200)));
+    let again = || crowd(1000..1200).chain((0..30).cycle().take(120));
+    let rows = |window: &SinkWindow<FlowKey, ()>| {
+        let rows = window.frame(0, 1).rows;
+        let has_four =
+            |flow| rows.iter().any(|row| row.key == key(flow).into() && row.packets == 4);
+        (0..30).filter(|&flow| has_four(flow)).count()
+    };
+    assert!(rows(&record(second.clone(), &mut again())) < 15);
+    first.renew_claims();
+    assert_eq!(rows(&record(second, &mut again())), 30);
+}
+
+#[test]
+fn latencies_by_size_come_back_or_are_refused_with_byte_and_reason() {
+    for window in [ipv4_of(by_size()), dual_of(by_size())] {
+        let with = window.rows.iter().filter(|row| !row.quarters.is_empty());
+        assert!((3..=10).contains(&with.clone().count()), "{}", with.count());
+        assert_eq!(Window::decode(&window.encode(), &by_size()), Ok(window.clone()));
+        // A version without them has the same, but for these.
+        let mut without = window.clone();
+        without.rows.iter_mut().for_each(|row| row.quarters.clear());
+        let (bytes, before) = (window.encode(), without.encode());
+        assert_eq!(bytes[..before.len()], before[..]);
+        assert_eq!(Window::decode(&before, &by_size()), Ok(without));
+        let refused = Window::decode(&bytes, &layout()).unwrap_err().to_string();
+        let words = format!("byte {} of a window of sketchint: latencies by size: ", before.len());
+        assert!(refused.starts_with(&words) && refused.ends_with("there may be 0"), "{refused}");
+    }
+    let says = |change: fn(&mut [u32; Quarters::BINS]), words: &str| {
+        let mut window = ipv4_of(by_size());
+        let of = window.rows.iter_mut().find(|row| row.quarters.len() > 1).unwrap();
+        let mut bins = *of.quarters[0].bins();
+        change(&mut bins);
+        of.quarters[0] = Quarters::from_bins(bins);
+        let refused = Window::decode(&window.encode(), &by_size()).unwrap_err().to_string();
+        assert!(refused.starts_with("byte ") && refused.contains(words), "{refused}");
+    };
+    says(|bins| bins[50] += 1_000_000, "other latencies than its row has");
+    says(|bins| bins[127] += 1, "other latencies than its row has");
+    let mut window = ipv4_of(by_size());
+    let of = window.rows.iter_mut().find(|row| !row.quarters.is_empty()).unwrap();
+    of.quarters.iter_mut().for_each(|of| *of = Quarters::EMPTY);
+    let refused = Window::decode(&window.encode(), &by_size()).unwrap_err().to_string();
+    assert!(refused.contains("other latencies than its row has"), "{refused}");
+}
+
+#[test]
+fn stacks_of_large_flows_come_back_or_are_refused_with_byte_and_reason() {
+    let towers = Layout { shape: Shape { row_sets: 0, ..layout().shape }, ..layout() };
+    let paths = [Path::new([7, 8, 9], false), Path::new([1], true)];
+    for window in [ipv4(), dual()] {
+        let keys: Vec<WideKey> = window.large.iter().copied().take(2).collect();
+        let seen: Vec<PathSeen> =
+            keys.iter().zip(paths).map(|(&key, path)| PathSeen { key, path }).collect();
+        let with = |seen: Vec<PathSeen>| Window { seen, rows: Vec::new(), ..window.clone() };
+        let (window, before) = (with(seen.clone()), with(Vec::new()).encode());
+        let bytes = window.encode();
+        assert_eq!(bytes[..before.len()], before[..]);
+        assert_eq!(Window::decode(&bytes, &towers), Ok(window));
+        let says = |seen: Vec<PathSeen>, layout: &Layout, words: &str| {
+            let refused = Window::decode(&with(seen).encode(), layout).unwrap_err().to_string();
+            assert!(refused.starts_with("byte ") && refused.contains(words), "{refused}");
+        };
+        says(seen.iter().rev().copied().collect(), &towers, "entries 0 and 1 are not in order");
+        let stranger = PathSeen { key: WideKey::from(FlowKey::from_words(9, 9, 9, 9)), ..seen[0] };
+        says(vec![stranger], &towers, "it is not large");
+        // Where there are rows, these have the paths.
+        let without = Window { inflated: Vec::new(), ..with(seen.clone()) };
+        let refused = Window::decode(&without.encode(), &layout()).unwrap_err().to_string();
+        assert!(refused.ends_with("2, and there may be 0"), "{refused}");
+    }
 }
 
 #[test]
@@ -85,7 +175,7 @@ fn what_contradicts_itself_is_refused_with_byte_and_reason() {
         "has inflation",
     );
     says(|it| it.large.reverse(), "large flows: entries 0 and 1 are not in order");
-    says(|it| it.inflated[0].count = 0, "0 latencies, of no flow that has them");
+    says(|it| it.inflated[0].count = 0, ": no latencies");
     let known = |it: &mut Window| {
         let row = it.rows.iter_mut().find(|row| !row.hops.is_empty()).unwrap();
         row.hops[0] = Cell { sum_ns: 1 << 20, max_ns: 1 << 20, known: 901 };
@@ -98,10 +188,13 @@ fn what_contradicts_itself_is_refused_with_byte_and_reason() {
     says(own, "its rows contradict each other");
 
     let many = Layout { shape: Shape { row_sets: 0, ..layout().shape }, ..layout() };
-    // A sink without rows counts them by its towers.
+    // A sink counts them by its towers where a flow has none; older controllers don't read that.
     let alone = Window { rows: Vec::new(), ..ipv4() };
-    assert!(Window::decode(&alone.encode(), &layout()).is_err());
-    assert_eq!(Window::decode(&alone.encode(), &many), Ok(alone));
+    assert_eq!(Window::decode(&alone.encode(), &many).as_ref(), Ok(&alone));
+    assert_eq!(alone.clone().for_version(5, &many), alone);
+    assert_eq!(alone.clone().for_version(6, &layout()), alone);
+    assert!(alone.for_version(5, &layout()).inflated.is_empty());
+    assert_eq!(ipv4().for_version(5, &layout()), ipv4());
     let refused = Window::decode(&ipv4().encode(), &many).unwrap_err().to_string();
     assert!(refused.contains("and there may be 0"), "{refused}");
     let mut bytes = ipv4().encode();
@@ -114,15 +207,21 @@ proptest! {
 
     #[test]
     fn no_bytes_make_a_panic(at in 0..4000_usize, byte: u8, cut in 0..4000_usize) {
-        for window in [ipv4(), dual()] {
+        for (window, layout) in [
+            (ipv4(), layout()), (dual(), layout()), (ipv4_of(by_size()), by_size())
+        ] {
+            let mut without = window.clone();
+            without.rows.iter_mut().for_each(|row| row.quarters.clear());
+            let without = without.encode().len();
             let mut bytes = window.encode();
             let at = at % bytes.len();
             bytes[at] = byte;
-            if let Ok(window) = Window::decode(&bytes, &layout()) {
-                let again = Window::decode(&window.encode(), &layout());
+            if let Ok(window) = Window::decode(&bytes, &layout) {
+                let again = Window::decode(&window.encode(), &layout);
                 prop_assert_eq!(again, Ok(window));
             }
-            prop_assert!(Window::decode(&bytes[..cut % bytes.len()], &layout()).is_err());
+            let cut = cut % bytes.len();
+            prop_assert!(cut == without || Window::decode(&bytes[..cut], &layout).is_err());
         }
     }
 

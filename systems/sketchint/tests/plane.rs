@@ -1,6 +1,8 @@
 //! SketchINT on switches, in virtual time: two edges with a switch between them. Each packet comes
 //! to its host as it was sent, and what its sink keeps is what the test itself knows of its way.
 
+#[path = "plane/conservation.rs"]
+mod conservation;
 #[path = "plane/reports.rs"]
 mod reports;
 
@@ -46,9 +48,11 @@ fn session(role: Role, node: u16) -> SessionContext {
         clock: EpochClock::new(EPOCH_NS, Guards::default()).unwrap(),
         first_epoch: FIRST_EPOCH,
         lcores: 1,
+        ports: None,
         routes: RouteWatch::default(),
         outlets: Outlets::default(),
         carries_claims: true,
+        carries_hops: false,
         carries_stacks: true,
     }
 }

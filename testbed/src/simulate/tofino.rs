@@ -9,6 +9,7 @@ mod registers;
 
 use std::fmt;
 use std::mem;
+use std::ops::Range;
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -19,7 +20,7 @@ use calumma_epoch::{EpochClock, Event, Schedule, Timeline, timestamp_bit};
 use calumma_plane::MarkedRun;
 use calumma_sketch::WideKey;
 use calumma_switch_host as host;
-use calumma_switchd::notices::Received;
+use calumma_switchd::notices::{self, Received};
 use calumma_switchd::system::{
     Closed, EpochEntries, Plan, Setup, System, side_at_flip, side_at_take,
 };
@@ -122,8 +123,6 @@ struct Window {
     late_packets: u64,
     unrecorded: u64,
     foreign_packets: u64,
-    /// The numbers of the next notices when its first epoch was opened.
-    numbers: Vec<u32>,
 }
 
 /// Of packets that leave the program counts those of which nothing is to be recorded, those that
@@ -139,8 +138,6 @@ struct Group {
     closed: Option<(u64, u64)>,
     /// How many packets could not be recorded when the group was opened.
     opened: Option<u64>,
-    /// The numbers of the next notices when the group was closed.
-    numbers: Vec<u32>,
 }
 
 impl fmt::Debug for Session {
@@ -413,17 +410,16 @@ impl Session {
     fn arm(&mut self, epoch: u64) -> Result<Option<Finished>> {
         let bit = timestamp_bit(epoch);
         let [.., unrecorded] = self.count()?;
-        let next = self.noticing.next(&self.switch)?;
-        let closed = self.groups[bit].closed.take();
-        let sealed = closed.and_then(|(epoch, before)| {
-            let numbers = mem::take(&mut self.groups[bit].numbers);
-            self.seal(epoch, unrecorded - before, &self.noticing.received(&numbers, &next))
-        });
-        self.noticing.allow(&mut self.switch, &next)?;
         let (first, parity) = (self.first(epoch), self.parity(epoch));
-        if epoch == first {
-            let first = Some(epoch);
-            self.windows[parity] = Window { first, numbers: next, ..Window::default() };
+        let begins = (epoch == first).then_some(parity);
+        let next = self.noticing.next(&self.switch)?;
+        let notices = self.noticing.arm(bit, begins, &next);
+        let closed = self.groups[bit].closed.take();
+        let sealed =
+            closed.and_then(|(epoch, before)| self.seal(epoch, unrecorded - before, &notices));
+        self.noticing.allow(&mut self.switch, &next)?;
+        if begins.is_some() {
+            self.windows[parity] = Window { first: Some(epoch), ..Window::default() };
         }
         if epoch <= self.end && self.windows[parity].first == Some(first) {
             let of_window = self.windows[parity].plan.clone().filter(|_| self.setup.is_ahead());
@@ -481,7 +477,7 @@ impl Session {
         if epoch >= self.end {
             return Ok(None);
         }
-        self.side(Closed::in_time(epoch, side, plan.clone())).map(Some)
+        self.side(Closed::in_time(epoch, side, plan.clone()), Vec::new()).map(Some)
     }
 
     /// Empties the tables of an epoch; where a window ends with it, reads its last sides and clears
@@ -500,38 +496,36 @@ impl Session {
         let next = self.noticing.next(&self.switch)?;
         if epoch < self.end {
             self.groups[bit].closed = Some((epoch, left[2]));
-            self.groups[bit].numbers.clone_from(&next);
         }
         let (first, parity) = (self.first(epoch), self.parity(epoch));
         let window = &mut self.windows[parity];
         window.foreign_packets += opened.map_or(0, |opened| left[2] - opened);
         window.unrecorded += left[0] - before[0];
         let Window { unrecorded, foreign_packets, .. } = *window;
-        let notices = self.noticing.received(&window.numbers, &next);
+        let numbers = self.noticing.take(bit, parity, &next);
         if !self.is_last(epoch) {
             return Ok(Vec::new());
         }
         let mut finished = Vec::new();
         if epoch < self.end {
             let closed = Closed::in_time(first, side_at_take(self.role), plan);
-            let closed = Closed { unrecorded, foreign_packets, notices, ..closed };
+            let closed = Closed { unrecorded, foreign_packets, ..closed };
             if self.setup.ingress_at_take() {
                 let ingress = Closed { side: SideKind::Ingress, ..closed.clone() };
-                finished.push(self.side(ingress)?);
+                finished.push(self.side(ingress, Vec::new())?);
             }
-            finished.push(self.side(closed)?);
+            finished.push(self.side(closed, numbers)?);
         }
         registers::clear(&mut self.switch, &self.setup.needs().sources, parity)?;
         Ok(finished)
     }
 
-    fn side(&self, mut closed: Closed) -> Result<Finished> {
+    /// The notices of events with these numbers are of it.
+    fn side(&self, mut closed: Closed, numbers: Vec<Range<u32>>) -> Result<Finished> {
         let sources = self.setup.sources(closed.side);
         let words = registers::words(&self.switch, sources, self.parity(closed.epoch))?;
-        let numbered = self.setup.numbered(&closed, &words);
-        if !numbered.is_empty() {
-            closed.notices = self.noticing.of(numbered);
-        }
+        let numbers = notices::of_side(&*self.setup, &closed, &words, numbers);
+        closed.notices = self.noticing.of(&numbers);
         self.setup.side(&closed, &words).map(Finished::Side).map_err(anyhow::Error::msg)
     }
 

@@ -46,6 +46,7 @@ impl System for SketchInt {
             counted: Some(exact),
             looped: None,
             black_holes: None,
+            superspreaders: None,
             line: format!(
                 "{:>7} packets, {:>7} with INT, {:>5} flows of which {exact} exact, {:>3} inflated, \
                  {:>3} path changes, {}",
@@ -300,6 +301,15 @@ impl<'a> Arrived<'a> {
             .then(|| format!("{missed} of {all} estimates are beside their bounds"))
     }
 
+    /// Whether a switch may be the next one in a stack: a link leads there, or two by a switch that
+    /// does not measure and is in no stack.
+    fn is_next(&self, from: usize, to: usize) -> bool {
+        let is_in_stacks =
+            |at: usize| self.topology.is_edge(at) || self.topology.transits().any(|it| it == at);
+        let leads_to = |from: usize| self.topology.neighbours(from).any(|next| next == to);
+        leads_to(from) || self.topology.neighbours(from).any(|by| !is_in_stacks(by) && leads_to(by))
+    }
+
     fn contradicts_paths(
         &self,
         report: &FlowReport,
@@ -318,9 +328,7 @@ impl<'a> Arrived<'a> {
             if path.partial {
                 continue;
             }
-            let are_linked = switches
-                .windows(2)
-                .all(|two| self.topology.neighbours(two[0]).any(|neighbour| neighbour == two[1]));
+            let are_linked = switches.windows(2).all(|two| self.is_next(two[0], two[1]));
             let least = switches.iter().map(|at| of.came.get(at).copied().unwrap_or(0)).min();
             if !are_linked || switches.last() != Some(&of.sink) || least < Some(path.at_least) {
                 return Some(format!("{} packets of {flow} by {:?}", path.at_least, path.path));

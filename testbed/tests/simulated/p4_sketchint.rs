@@ -14,15 +14,15 @@ mod packets;
 use std::num::NonZeroU16;
 use std::path::Path;
 
-use calumma_plane::int::Stack;
-use calumma_sketch::sketchint::{Met, PairLevel, Pairs, Path as Way, Shape, Sink, flow_word};
+use calumma_plane::int::{Hop, MOST_HOPS, Stack};
+use calumma_sketch::sketchint::{Met, PairLevel, Pairs, Shape, Sink, flow_word};
 use calumma_sketch::{HashFamily, HashKey, WideKey};
 use calumma_switchd::hashes;
 use calumma_switchd::sketchint::HASH_UNITS;
 use calumma_tna::{Entry, Program, Switch};
 
 use self::inflated::Inflated;
-use self::large::Large;
+use self::large::{Key, Large};
 use self::packets::{
     class_of_ipv6, damaged, flow, is_read, latency, packet6, stamped, taken, tos, transport,
     with_stack,
@@ -56,6 +56,9 @@ const UNCLASSIFIED: usize = 10;
 /// More for packets of large flows whose key is not there.
 const KEYLESS: usize = 32;
 
+/// More for packets with a stack by which their flow's key came there.
+const KEPT: usize = 8;
+
 /// More for packets with an inflated latency.
 const INFLATED: usize = 64;
 
@@ -68,7 +71,7 @@ fn said(port: u16, bytes: &[u8], ip: usize, stack: Option<&Stack>) -> usize {
     let l4 = if protocol == 6 { 20 } else { 8 };
     // E and M in the first bytes of the metadata.
     let flags = u16::from_be_bytes([bytes[header + l4 + 4], bytes[header + l4 + 5]]);
-    let is_beyond = stack.hops().len() > PLACES.len() - 1;
+    let is_beyond = stack.len() > PLACES.len() - 1;
     16 + 4 * usize::from(is_beyond) + usize::from(flags >> 9 & 3)
 }
 
@@ -218,7 +221,7 @@ impl Rig {
         };
         let stack = taken(port, bytes);
         if let Some(stack) = &stack {
-            self.stacks[usize::from(stack.hops().len() > 5)] += 1;
+            self.stacks[usize::from(stack.len() > 5)] += 1;
         }
         let group = |tos: u8| match port {
             LOCAL => self.windows[self.timestamp],
@@ -229,17 +232,29 @@ impl Rig {
                 None => Became::Late,
                 Some(group) => {
                     let met = self.met(group, &key, stack.as_ref(), own_ns);
-                    let is_kept = self.record(group, &key, stack.as_ref(), own_ns);
-                    let keyless = if is_kept { 0 } else { KEYLESS };
-                    let mut event = said(port, bytes, ip, stack.as_ref()) + keyless;
-                    if self.inflated.check(&met, notice.is_some()) {
+                    let of_key = self.record(group, &key, stack.as_ref(), own_ns);
+                    let mut event = said(port, bytes, ip, stack.as_ref());
+                    let is_first = of_key == Key::New && event >= 16;
+                    match of_key {
+                        Key::Refused => event += KEYLESS,
+                        Key::New if is_first => event += KEPT,
+                        _ => {}
+                    }
+                    let of_path =
+                        notice.as_ref().is_some_and(|notice| inflated::is_of_path(notice));
+                    if self.inflated.check(&met, notice.is_some() && !of_path) {
                         event += INFLATED;
                     }
                     self.said[group][event] += 1;
                     let number = self.said[group][event];
-                    if let Some(notice) = notice {
-                        let stream = group * EVENTS + event;
-                        self.inflated.take(&notice, (stream, number), (&key, &met));
+                    assert_eq!(of_path, is_first && event < INFLATED, "{key}: {event}");
+                    let numbered = (group * EVENTS + event, number);
+                    match (notice, &stack) {
+                        (Some(notice), Some(stack)) if of_path => {
+                            self.inflated.take_path(&notice, numbered, (&key, stack));
+                        }
+                        (Some(notice), _) => self.inflated.take(&notice, numbered, (&key, &met)),
+                        (None, _) => {}
                     }
                     Became::Recorded
                 }
@@ -254,21 +269,23 @@ impl Rig {
         self.became[became as usize] += 1;
     }
 
-    /// What software does with a packet for a host. Gives whether its flow is not large, or its key
-    /// there.
-    fn record(&mut self, group: usize, key: &WideKey, stack: Option<&Stack>, own_ns: u32) -> bool {
+    /// What software does with a packet for a host. Gives what becomes of its key.
+    fn record(&mut self, group: usize, key: &WideKey, stack: Option<&Stack>, own_ns: u32) -> Key {
         let hashes = self.family.hash(key);
-        let hops = stack.map_or(&[][..], Stack::hops);
-        let hops = &hops[..hops.len().min(PLACES.len() - 1)];
-        let path = Way::new(hops.iter().map(|hop| hop.node), false);
+        let hops: Vec<Hop> =
+            stack.into_iter().flat_map(Stack::hops).take(PLACES.len() - 1).collect();
+        let mut nodes = [0; MOST_HOPS];
+        nodes.iter_mut().zip(&hops).for_each(|(place, hop)| *place = hop.node);
         let latencies: Vec<u32> = hops.iter().map(|hop| hop.latency_ns).collect();
-        let met = Met { path: &path, latencies: &latencies, queued: &latencies };
+        let met = Met::new(&nodes, (&latencies, &latencies), false);
         let sink = &mut self.groups[group];
         sink.record(&hashes, key, stack.map(|_| met), 0);
         sink.record_own(&hashes, key, own_ns, 0);
-        let kept = self.large[group].record(&hashes, key);
-        if let Some(is_kept) = kept {
-            self.kept[usize::from(!is_kept)] += 1;
+        let of_key = self.large[group].record(&hashes, key);
+        match of_key {
+            Key::Small => {}
+            Key::There | Key::New => self.kept[0] += 1,
+            Key::Refused => self.kept[1] += 1,
         }
         let word = flow_word(&hashes);
         let [places @ .., own] = &mut self.places[group];
@@ -276,7 +293,7 @@ impl Rig {
             place.insert(word, hop.node, units(hop.latency_ns), 1);
         }
         own.insert(word, OWN, units(own_ns), 1);
-        kept != Some(false)
+        of_key
     }
 
     /// What a packet meets at each place, and what is known there of the packets before it.
@@ -288,7 +305,7 @@ impl Rig {
         own_ns: u32,
     ) -> [Option<inflated::Met>; PLACES.len()] {
         let word = flow_word(&self.family.hash(key));
-        let hops = stack.map_or(&[][..], Stack::hops);
+        let hops: Vec<Hop> = stack.into_iter().flat_map(Stack::hops).collect();
         std::array::from_fn(|at| {
             let (node, latency_ns) = match hops.get(at) {
                 _ if at == PLACES.len() - 1 => (OWN, own_ns),

@@ -1,9 +1,19 @@
 //! The scenarios of SketchINT hold, for a seed of their own each: every number that a report calls
 //! exact, and every bound, is held against what each packet met on its way.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
+use calumma_analysis::{Flow, SystemReport};
+use calumma_sketch::KeyKind;
+use calumma_sketchint_analysis::report::Found;
 use calumma_testbed::scenario::{Played, Scenario, play};
+use calumma_testbed::simulate::{Detail, Met, Setup, Simulation, SwitchClock, Systems};
+use calumma_testbed::topology::{LinkQuality, Topology};
+use calumma_testbed::workload::{Sizes, Traffic};
+use serde_json::json;
+
+use crate::simulation::setup;
 
 /// Plays the scenario of this name, whose reports must all be right.
 fn played(name: &str) -> Played {
@@ -58,4 +68,62 @@ fn every_scenario_has_a_test() {
     let mut names: Vec<String> = files.map(name).collect();
     names.sort();
     assert_eq!(names, ALL);
+}
+
+/// Of each large flow whose key a Tofino keeps it names a way that packets of it came by.
+#[test]
+fn a_tofino_names_a_way_of_each_large_flow() {
+    const NAMES: [&str; 4] = ["e1", "e2", "s1", "s2"];
+    let name = "leaf-spine:2x2 e2=tofino s1=software s2=software";
+    let topology = Topology::load(name, Path::new("."), LinkQuality::default()).unwrap();
+    let section = json!({ "window_epochs": 4, "flows_limit": 10_000, "layout": "tower",
+        "heavy_packets": 6, "heavy_change_packets": 6 });
+    let systems = Systems {
+        on: vec!["sketchint".to_owned()],
+        sections: BTreeMap::from([("sketchint".to_owned(), section)]),
+        ..Systems::default()
+    };
+    let mut setup = Setup { systems, ..setup(Detail::Packets { spread: 0.9 }, 11) };
+    setup.layout.keys = KeyKind::Dual;
+    let clocks = SwitchClock::draw(11, NAMES.len(), 100.0, 5.0);
+    let mut simulation = Simulation::new(setup, topology, clocks).unwrap();
+    let traffic = Traffic {
+        flows: 60,
+        sizes: Sizes::Constant(4),
+        local_share: Some(0.0),
+        ..Traffic::default()
+    };
+    simulation.set_traffic(vec![traffic]).unwrap();
+    for _ in 0..32 {
+        simulation.run_epoch().unwrap();
+    }
+    simulation.finish().unwrap();
+    let (mut whole, mut ways) = (0, 0);
+    for of in simulation.take_reports() {
+        let report = of.report.as_type::<SystemReport<Found>>().unwrap();
+        let found = &report.findings;
+        let mut truth: BTreeMap<Flow, Met> = BTreeMap::new();
+        for flow in of.truth.iter().flat_map(|epoch| &epoch.flows) {
+            truth.entry(Flow::from(&flow.key)).or_default().add(&flow.met);
+        }
+        if !report.complete || found.state != "on" {
+            continue;
+        }
+        whole += 1;
+        let of_tofino = found.flows.iter().filter(|flow| flow.sink == "e2");
+        for flow in of_tofino.filter(|flow| flow.packets.at_least > 0) {
+            // None where the packet that made it large met an inflated latency.
+            let Some(path) = flow.paths.first() else { continue };
+            assert!(
+                flow.paths.len() == 1 && path.once && !path.partial && path.packets.is_none(),
+                "{path:?}"
+            );
+            let switches = path.path.iter().map(|name| NAMES.iter().position(|of| of == name));
+            let switches: Vec<usize> = switches.map(Option::unwrap).collect();
+            let packets = truth[&flow.flow].paths.get(&switches);
+            assert!(packets.is_some_and(|&packets| packets > 0), "{path:?}: {truth:?}");
+            ways += 1;
+        }
+    }
+    assert!(whole > 2 && ways > 20 * whole, "{whole} windows, {ways} ways");
 }

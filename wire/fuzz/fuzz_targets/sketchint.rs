@@ -1,7 +1,7 @@
 //! Any bytes, as a layout, as a window of SketchINT and as what a source did: no panic, and what
 //! can be read says the same when written and read again. Run from `wire/` with
 //! `cargo +nightly fuzz run fuzz-wire-sketchint fuzz/corpus/sketchint
-//! ../systems/sketchint/tests/golden/v5`.
+//! ../systems/sketchint/tests/golden/v6`.
 
 #![no_main]
 
@@ -21,9 +21,12 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(entered.encode(), bytes);
     }
     let shape = Shape { tower_words: 64, pair_buckets: 64, row_sets: 16, ..Shape::default() };
-    let shape = Shape { hops: 4, paths: 8, nodes: 6, keys: 4, inflated: 4, ..shape };
-    let layout = Layout { shape, ..Layout::default() };
-    if let Ok(window) = Window::decode(bytes, &layout) {
-        assert_eq!(Window::decode(&window.encode(), &layout), Ok(window));
+    let shape = Shape { hops: 4, paths: 8, nodes: 6, keys: 4, inflated: 4, quantiles: 5, ..shape };
+    let towers = Shape { row_sets: 0, quantiles: 0, ..shape };
+    for shape in [shape, towers] {
+        let layout = Layout { shape, ..Layout::default() };
+        if let Ok(window) = Window::decode(bytes, &layout) {
+            assert_eq!(Window::decode(&window.encode(), &layout), Ok(window));
+        }
     }
 });

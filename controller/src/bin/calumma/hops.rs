@@ -93,11 +93,12 @@ fn likely(of: &Estimated) -> String {
     format!("~{:.0} {}..{}", of.packets, of.at_least, of.at_most)
 }
 
-/// A latency with its bounds.
-fn latency(exactly: Option<f64>, bounds: (Option<f64>, Option<f64>)) -> String {
-    match (exactly, bounds) {
-        (Some(exactly), _) => format!("{exactly:.1}"),
-        (None, (Some(least), Some(most))) => format!("{least:.1}..{most:.1}"),
+/// A latency, between its bounds where these differ.
+fn latency(number: Option<f64>, bounds: (Option<f64>, Option<f64>)) -> String {
+    match (number, bounds) {
+        (_, (Some(least), Some(most))) if least < most => format!("{least:.1}..{most:.1}"),
+        (Some(number), _) => format!("{number:.1}"),
+        (None, (Some(least), _)) => format!("{least:.1}"),
         _ => "?".to_owned(),
     }
 }
@@ -114,8 +115,9 @@ mod tests {
             json!({ "node": node, "packets": mean.map(|_| 8), "at_least": 8,
                 "at_most": if mean.is_some() { 8 } else { 11 }, "mean_us": mean,
                 "mean_min_us": bounds.0, "mean_max_us": bounds.1, "max_us": mean, "inflated": null,
-                "p50_us": mean, "p50_min_us": mean, "p50_max_us": mean, "p99_us": null,
-                "p99_min_us": mean.map(|_| 1.5), "p99_max_us": mean.map(|_| 2.5) })
+                "p50_us": mean, "p50_min_us": mean, "p50_max_us": mean,
+                "p99_us": mean.map(|_| 2.0), "p99_min_us": mean.map(|_| 1.5),
+                "p99_max_us": mean.map(|_| 2.5) })
         };
         let flow = json!({ "src": "10.1.0.2", "dst": "10.2.0.2", "sport": 7, "dport": 53,
             "proto": 17, "sink": "e2", "packets": null, "at_least": 8, "at_most": 11,

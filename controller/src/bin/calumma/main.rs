@@ -159,7 +159,7 @@ fn carrier(client: &Client, choose: Option<String>) -> anyhow::Result<()> {
         Some(carrier) => client.post_json(PATH, &serde_json::to_vec(&CarrierOrder { carrier })?)?,
         None => client.get(PATH)?,
     };
-    let CarrierStatus { in_force, chosen, offers, missing } = status;
+    let CarrierStatus { in_force, chosen, offers, missing, .. } = status;
     println!("in force: {}", in_force.as_deref().unwrap_or("nothing, as no edge is connected"));
     match chosen {
         Some(chosen) => println!("chosen: {}: {}", chosen.carrier, chosen.reason),
@@ -169,6 +169,11 @@ fn carrier(client: &Client, choose: Option<String>) -> anyhow::Result<()> {
         println!("{node} offers {}", carriers.join(", "));
     }
     missing.iter().for_each(|edge| println!("{edge} has not said what it offers"));
+    println!("fabric_mtu: {}", status.fabric_mtu);
+    for (node, packets) in status.above_fabric_mtu {
+        println!("{node} has left {packets} packets out that are longer and may be fragmented");
+    }
+    status.remedy.iter().for_each(|remedy| println!("{remedy}"));
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use calumma_plane::int::Insertion;
 use calumma_sketch::{HashFamily, HashKey};
-use calumma_sketchint::frames::{Layout, OFFER, Plan, Setup as Words, Step};
+use calumma_sketchint::frames::{Layout, OFFER, Plan, STACKS_SINCE, Setup as Words, Step};
 use calumma_wire::{Side, SideKind};
 
 use super::sizes::Sizes;
@@ -59,7 +59,11 @@ pub(super) struct Edge {
 impl Edge {
     /// # Errors
     /// What of the controller's words the program is not made for, and the remedy.
-    pub(super) fn new(transit: Transit, words: Words, key: &HashKey) -> Result<Self, String> {
+    pub(super) fn new(
+        transit: Transit,
+        (version, words): (u8, Words),
+        key: &HashKey,
+    ) -> Result<Self, String> {
         let Words { share, watch, layout, orphan_seconds, .. } = words;
         if share != u32::MAX {
             return Err(NO_SHARE.to_owned());
@@ -70,13 +74,14 @@ impl Edge {
         let sizes = Sizes::of(&layout.shape)?;
         let mut edge = Self::of_sizes(transit, sizes, key);
         edge.sink.layout = layout;
+        edge.sink.says_stacks = version >= STACKS_SINCE;
         Ok(Self { orphan_seconds, ..edge })
     }
 
     /// One of these sizes, and else as by default.
     pub(super) fn of_sizes(transit: Transit, sizes: Sizes, key: &HashKey) -> Self {
         let (layout, own) = (Layout::default(), transit.insertion.node.get().into());
-        let sink = Sink { layout, sizes, own, hash_key: key.id() };
+        let sink = Sink { layout, sizes, own, hash_key: key.id(), says_stacks: false };
         let (family, sources) = (HashFamily::new(key), sizes.sources());
         let orphan_seconds = Words::default().orphan_seconds;
         Self { transit, sink, family, orphan_seconds, sources }

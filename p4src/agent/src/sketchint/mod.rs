@@ -98,7 +98,7 @@ impl System for SketchInt {
             return Ok(Arc::new(transit));
         }
         let key = hash_key(&session.hash_key);
-        Ok(Arc::new(Edge::new(transit, words, &key)?))
+        Ok(Arc::new(Edge::new(transit, (setup.version, words), &key)?))
     }
 
     fn build(&self, role: Role, controller: &toml::Table) -> Result<Build, String> {

@@ -5,14 +5,15 @@
 //! itself are not distinguished. So a controller knows as little of them as it does of a software
 //! sink without room.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use calumma_plane::int::push::NotCarried;
 use calumma_sketch::sketchint::{MOST_HOPS, NodeSums, Pairs, Path, PathCount, Totals};
 use calumma_sketch::{FlowKey, KeyKind, TowerSketch, WideKey};
-use calumma_sketchint::frames::{Entered, Layout, Window};
+use calumma_sketchint::frames::{Entered, Layout, PathSeen, Window};
 
-use super::inflated::Inflations;
+use super::inflated::{Inflations, paths as paths_of};
 use super::sizes::{EVENTS, PLACES, Sizes, WIDTHS};
 use crate::notices::Received;
 
@@ -37,6 +38,7 @@ mod left {
     pub(super) const BEYOND: usize = 4;
     pub(super) const HOPS_EXCEEDED: usize = 2;
     pub(super) const MTU_EXCEEDED: usize = 1;
+    pub(super) const KEPT: usize = 8;
     pub(super) const KEYLESS: usize = 32;
     pub(super) const INFLATED: usize = 64;
 }
@@ -82,13 +84,16 @@ impl<'a> Events<'a> {
         self.sum(|event| event & left::INFLATED != 0)
     }
 
-    /// The numbers of the notices of a group, by stream: packets with inflated latencies are
-    /// numbered by their sums, from 1 on.
+    /// The numbers of the notices of a group, by stream: packets with inflated latencies, and those
+    /// with a stack by which a key was kept, are numbered by their sums, from 1 on.
     pub(super) fn numbered(&self, group: usize) -> Vec<Range<u32>> {
         let mut numbers = vec![0..0; 2 * EVENTS as usize];
-        let of_group = numbers.iter_mut().skip(group * EVENTS as usize).zip(self.0);
-        for (of_event, &packets) in of_group.skip(left::INFLATED) {
-            *of_event = 1..packets.saturating_add(1);
+        const WITH_KEY: usize = left::WITH_STACK | left::KEPT;
+        let of_group = numbers.iter_mut().skip(group * EVENTS as usize);
+        for (event, (numbers, &packets)) in of_group.zip(self.0).enumerate() {
+            if event & left::INFLATED != 0 || event & WITH_KEY == WITH_KEY {
+                *numbers = 1..packets.saturating_add(1);
+            }
         }
         numbers
     }
@@ -122,6 +127,8 @@ pub(super) struct Sink {
     pub(super) own: u32,
     /// The number of the key that it hashes by.
     pub(super) hash_key: u64,
+    /// Whether the controller can read stacks of large flows.
+    pub(super) says_stacks: bool,
 }
 
 impl Sink {
@@ -162,6 +169,9 @@ impl Sink {
         // How long it had them is not kept.
         let itself = NodeSums { packets: totals.packets, ..NodeSums::none(self.own) };
         let itself = Some(itself).filter(|of| of.packets > 0);
+        let mut stacks = if self.says_stacks { paths_of(notices, turn) } else { BTreeMap::new() };
+        stacks.retain(|key, _| large.binary_search(key).is_ok());
+        let seen = stacks.into_iter().map(|(key, path)| PathSeen { key, path });
         let flag = |bit: usize| events.stacks(|event| event & bit != 0);
         Ok(Window {
             keys: KeyKind::Dual,
@@ -181,6 +191,7 @@ impl Sink {
             rows: Vec::new(),
             large,
             inflated: inflated.entries,
+            seen: seen.collect(),
             sizes: self.tower(counters)?,
             pairs: self.pairs(pairs)?,
         })

@@ -1,12 +1,13 @@
-//! Inflated latencies on an edge: from packets to windows, by the model and by the real protocols.
+//! Inflated latencies on an edge, and stacks by which it kept keys: from packets to windows, by the
+//! model and by the real protocols.
 
 use std::time::{Duration, Instant};
 
 use calumma_interface::Plug;
 use calumma_plane::parse::{Parsed, parse};
 use calumma_sketch::WideKey;
-use calumma_sketch::sketchint::Inflation;
-use calumma_sketchint::frames::{NO_TIME, OFFER, Plan, Step, Window};
+use calumma_sketch::sketchint::{Inflation, Path};
+use calumma_sketchint::frames::{NO_TIME, OFFER, PathSeen, Plan, STACKS_SINCE, Step, Window};
 use calumma_switch_host::unix_ns;
 use calumma_switchd::notices::{FRONT, Inbox, Streams};
 use calumma_tna::MirrorSession;
@@ -18,7 +19,7 @@ use crate::daemon::wait_for_epoch;
 use crate::hops::Controller;
 use crate::sketchint::{IP, sent, with_hop};
 use crate::sketchint_edge::{EPOCH_MS, WINDOW, asked, setup, stamped, started};
-use crate::sketchint_windows::{OWN, edge, sent6, words};
+use crate::sketchint_windows::{OWN, edge, edge_of, sent6, words};
 
 const CPU: u16 = 64;
 const SESSION: u16 = 2;
@@ -123,6 +124,42 @@ fn a_window_has_the_latencies_of_its_notices_and_bounds_for_the_others() {
                 edge.switch.write_register(&name, at, &[0, 0][..lanes]).unwrap();
             });
         }
+    }
+}
+
+/// Of a flow of IPv4 the stack of the packet that made it large, where its notice came and the
+/// controller can read it; of IPv6 no keys are kept.
+#[test]
+fn a_window_has_the_stack_by_which_a_key_was_kept() {
+    for (version, is_lost) in [(OFFER.highest, false), (OFFER.highest, true), (5, false)] {
+        let mut edge = edge_of(version);
+        edge.switch.set_mirror(SESSION, Some(MirrorSession { port: CPU, max_length: FRONT }));
+        for entry in STREAMS.allow(&[0, 0], SESSION) {
+            add(&mut edge.switch, &entry);
+        }
+        let (mut numbers, mut inbox) = (Numbers(2), Inbox::default());
+        let flows = [sent(&mut numbers), sent6(&mut numbers, false)];
+        let (first, plan) = (8, Plan::of(Step::Sources).encode());
+        edge.open_by(&plan, first, true);
+        for packets in 0..30 {
+            let [notice, of_ipv6] =
+                flows.each_ref().map(|bytes| pass(&mut edge, bytes, [700, 900]));
+            assert_eq!(of_ipv6, None);
+            assert_eq!(notice.is_some(), packets == words().layout.key_packets(1), "{packets}");
+            if let Some(notice) = notice.filter(|_| !is_lost) {
+                assert!(inbox.take(&notice));
+            }
+        }
+        edge.open_by(&plan, first, false);
+        let side = edge.side_with(SideKind::Egress, first, &inbox).unwrap();
+        let window = Window::decode(&side.body, &words().layout).unwrap();
+        let key = flow(&flows[0]);
+        assert_eq!(window.large, [key]);
+        let seen = PathSeen { key, path: Path::new([SOURCE], false) };
+        let is_there = version >= STACKS_SINCE && !is_lost;
+        assert_eq!(window.seen, is_there.then_some(seen).into_iter().collect::<Vec<_>>());
+        // What it is not said of is no inflated latency.
+        assert_eq!((window.inflated.len(), window.totals.inflated_full), (0, 0));
     }
 }
 

@@ -47,8 +47,13 @@ pub(crate) fn words() -> Words {
 }
 
 fn setup(words: &Words) -> Result<Arc<dyn Setup>, String> {
+    setup_of(OFFER.highest, words)
+}
+
+fn setup_of(version: u8, words: &Words) -> Result<Arc<dyn Setup>, String> {
     let mut session = session(OFFER.system, words.encode(), 8);
     session.systems[0].plan = Plan::default().encode();
+    session.systems[0].version = version;
     SketchInt.setup(Role::Edge, &session, &session.systems[0])
 }
 
@@ -69,6 +74,7 @@ impl Software {
             layout: words().layout,
             own: Some(OWN.into()),
             family: family.clone(),
+            claims: words().layout.claims(1),
             clock: EpochClock::new(50_000_000, Guards::default()).unwrap(),
             has_times: false,
         };
@@ -173,8 +179,13 @@ pub(crate) fn sent6(numbers: &mut Numbers, has_extension: bool) -> Vec<u8> {
 
 /// An edge of two host ports and a fabric port.
 pub(crate) fn edge() -> Transit {
+    edge_of(OFFER.highest)
+}
+
+/// The same, whose controller speaks this version.
+pub(crate) fn edge_of(version: u8) -> Transit {
     let program = built(&SketchInt, Role::Edge, SIZES);
-    let mut edge = Transit::new(&program, setup(&words()).unwrap());
+    let mut edge = Transit::new(&program, setup_of(version, &words()).unwrap());
     let send = Entry::new("send").exact("ingress_port", LOCAL).arg("port", HOST);
     edge.switch.add_entry("port_pair", &send).unwrap();
     let limit = Entry::new("limit").exact("port", FABRIC).arg("mtu", MTU);

@@ -1,6 +1,6 @@
 //! What alerts watch for: inflated latencies, changed paths, loops, too few packets with INT.
 
-use calumma_analysis::alert::{Details, Fact, Reading, Rules};
+use calumma_analysis::alert::{Fact, Reading, Rules};
 use calumma_analysis::{Report, SystemReport};
 use calumma_plane::int::push::NotCarried;
 
@@ -65,10 +65,6 @@ impl Rules for Watch {
             }
             (_, true) => "as many packets come with INT as are wanted".to_owned(),
         }
-    }
-
-    fn details(&self, _fact: &Fact, _report: &dyn Report) -> Details {
-        Details::default()
     }
 }
 

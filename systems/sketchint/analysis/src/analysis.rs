@@ -82,15 +82,15 @@ struct Sketching {
 impl Sketching {
     fn new(deployment: &Deployment<'_>) -> Result<Self, String> {
         let parameters = Parameters::of(deployment)?;
-        let Parameters { setup, attention, flows_limit } = parameters;
+        let Parameters { setup, attention, flows_limit, foreign } = &parameters;
         let share = setup.carried_share();
-        let limits = Limits { flows: flows_limit, share, ..Limits::default() };
+        let limits = Limits { flows: *flows_limit, share, ..Limits::default() };
         let name = |node: &Arc<Node>| (u32::from(node.id), node.name.clone());
         // An end host is no hop.
         let switches = deployment.nodes.iter().filter(|node| node.role != Role::Host);
-        let names = switches.map(name).collect();
+        let names = switches.map(name).chain(foreign.clone()).collect();
         let windows = Windows::new(setup.layout, limits, deployment.hash_keys.clone(), names);
-        let lifecycle = Lifecycle::new(&setup, attention, deployment.clock, deployment.nodes);
+        let lifecycle = Lifecycle::new(setup, *attention, deployment.clock, deployment.nodes);
         Ok(Self { parameters, lifecycle, windows })
     }
 }
@@ -108,8 +108,9 @@ impl Analysis for Sketching {
     }
 
     /// Whatever plan a node is sent later, it begins without putting anything into packets.
-    fn setup(&self, _node: &Node, _version: u8) -> NodeSetup {
-        NodeSetup { setup: self.parameters.setup.encode(), plan: Plan::default().encode() }
+    fn setup(&self, _node: &Node, version: u8) -> NodeSetup {
+        let setup = self.parameters.setup.for_version(version).encode();
+        NodeSetup { setup, plan: Plan::default().encode() }
     }
 
     fn steer(&self) -> Option<Box<dyn Steer>> {

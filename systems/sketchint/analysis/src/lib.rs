@@ -10,6 +10,7 @@
 //! | `lifecycle` | how INT goes on and off in a network |
 //! | `windows` | how windows of sinks are read and checked, and the report on one |
 //! | `view` | a window as one sink saw it, and what that says of a flow |
+//! | `sums` | latencies of a flow at a switch: means and percentiles |
 //! | `delays` | latencies of flows of which all packets say them |
 //! | `sampling` | what a share of packets says of all |
 //! | `local` | heavy hitters, cardinality, sizes and entropy over all packets of a sink |
@@ -34,6 +35,7 @@ mod nodes;
 mod parameters;
 pub mod report;
 mod sampling;
+mod sums;
 pub mod suspects;
 mod tables;
 mod view;

@@ -60,10 +60,11 @@ pub(crate) fn all(
     });
     let report = |(node, of): (u32, NodeSums)| {
         // By towers nothing is certain.
-        let inflated = sinks.iter().filter(|sink| sink.is_sound && sink.has_rows);
-        let inflated = inflated.flat_map(|sink| &sink.window.inflated);
-        let inflated: u64 =
-            inflated.filter(|of| of.node == node).map(|of| u64::from(of.count)).sum();
+        let certain = sinks.iter().filter(|sink| sink.is_sound).flat_map(|sink| {
+            let of_node = sink.window.inflated.iter().filter(|of| of.node == node);
+            of_node.filter(|of| sink.window.has_inflation(&of.key))
+        });
+        let inflated: u64 = certain.map(|of| u64::from(of.count)).sum();
         let mut heavy_hitters = hitters.remove(&node).unwrap_or_default();
         largest_first(&mut heavy_hitters);
         let at_most = of.packets.saturating_add(not_told_apart);

@@ -1,6 +1,9 @@
 //! The section `[sketchint]` of the controller's file.
 
-use calumma_analysis::Deployment;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use calumma_analysis::{Deployment, Node};
 use calumma_plane::int::Instructions;
 use calumma_sketch::sketchint::Shape;
 use calumma_sketchint::frames::{Layout, Setup, WatchList, WatchRule};
@@ -73,6 +76,7 @@ struct Section {
     hops: u8,
     share: f64,
     watch: Vec<Rule>,
+    foreign: BTreeMap<String, u32>,
     attention: bool,
     orphan_seconds: u16,
     layout: Kept,
@@ -81,6 +85,7 @@ struct Section {
     row_sets: u32,
     paths: u16,
     keys: u16,
+    quantiles: u16,
     heavy_packets: u32,
     heavy_change_packets: u32,
     inflation: f64,
@@ -97,6 +102,7 @@ impl Default for Section {
             hops: setup.hops,
             share: 1.0,
             watch: Vec::new(),
+            foreign: BTreeMap::new(),
             attention: false,
             orphan_seconds: setup.orphan_seconds,
             layout: Kept::Rows,
@@ -105,6 +111,7 @@ impl Default for Section {
             row_sets: shape.row_sets,
             paths: shape.paths,
             keys: shape.keys,
+            quantiles: shape.quantiles,
             heavy_packets,
             heavy_change_packets,
             inflation: f64::from(inflation_percent) / 100.0,
@@ -114,7 +121,7 @@ impl Default for Section {
 }
 
 /// What the analysis goes by.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Parameters {
     /// What switches measure by.
     pub(crate) setup: Setup,
@@ -122,6 +129,8 @@ pub(crate) struct Parameters {
     pub(crate) attention: bool,
     /// The largest flows that a report lists.
     pub(crate) flows_limit: usize,
+    /// Switches of other makers, by the numbers that they put into stacks.
+    pub(crate) foreign: BTreeMap<u32, String>,
 }
 
 impl Parameters {
@@ -143,10 +152,12 @@ impl Parameters {
         let watch: Result<Vec<WatchRule>, String> = section.watch.iter().map(Rule::parse).collect();
         let watch = watch.and_then(|rules| WatchList::new(&rules));
         let watch = watch.map_err(|why| named(("watch", why)))?;
+        let foreign = foreign(&section.foreign, deployment.nodes);
+        let foreign = foreign.map_err(|why| named(("foreign", why)))?;
         let row_sets = if section.layout == Kept::Rows { section.row_sets } else { 0 };
-        let Section { tower_words, pair_buckets, paths, keys, .. } = section;
-        let shape =
-            Shape { tower_words, pair_buckets, row_sets, hops, paths, keys, ..Shape::default() };
+        let Section { tower_words, pair_buckets, paths, keys, quantiles, .. } = section;
+        let shape = Shape { tower_words, pair_buckets, row_sets, hops, paths, ..Shape::default() };
+        let shape = Shape { keys, quantiles, ..shape };
         let Section { heavy_packets, heavy_change_packets, .. } = section;
         let inflation_percent = (section.inflation * 100.0).round() as u32;
         let setup = Setup {
@@ -160,8 +171,31 @@ impl Parameters {
             watch,
         };
         setup.check().map_err(named)?;
-        Ok(Self { setup, attention: section.attention, flows_limit: section.flows_limit })
+        let Section { attention, flows_limit, .. } = section;
+        Ok(Self { setup, attention, flows_limit, foreign })
     }
+}
+
+/// Switches of other makers by their numbers, none of which is that of another name.
+fn foreign(
+    names: &BTreeMap<String, u32>,
+    nodes: &[Arc<Node>],
+) -> Result<BTreeMap<u32, String>, String> {
+    let mut foreign: BTreeMap<u32, String> = BTreeMap::new();
+    for (name, &id) in names {
+        if !(1..u32::MAX).contains(&id) {
+            return Err(format!("{name} = {id}: must be 1 to {}", u32::MAX - 1));
+        }
+        if nodes.iter().any(|node| node.name == *name) {
+            return Err(format!("{name} = {id}: that is the name of a node of this network"));
+        }
+        let node = nodes.iter().find(|node| u32::from(node.id) == id).map(|node| &node.name);
+        if let Some(other) = node.or(foreign.get(&id)) {
+            return Err(format!("{name} = {id}: that is the number of {other}"));
+        }
+        foreign.insert(id, name.clone());
+    }
+    Ok(foreign)
 }
 
 /// The instructions of these names.
@@ -192,10 +226,12 @@ mod tests {
     use super::*;
 
     fn of(section: &Value) -> Result<Parameters, String> {
+        let (name, role) = ("s1".to_owned(), calumma_wire::Role::Transit);
+        let nodes = [Arc::new(Node { name, role, id: 3 })];
         let hash_keys = HashKeys::new(HashKey::from_bytes([1; 32]));
         let clock = EpochClock::new(50_000_000, Guards::default()).unwrap();
         let id = NonZeroU16::new(77).unwrap();
-        Parameters::of(&Deployment { section, hash_keys: &hash_keys, clock, nodes: &[], id })
+        Parameters::of(&Deployment { section, hash_keys: &hash_keys, clock, nodes: &nodes, id })
     }
 
     #[test]
@@ -212,6 +248,14 @@ mod tests {
         assert_eq!(watching.watch, WatchList::new(&[tcp, dns]).unwrap());
         let tower = of(&json!({ "layout": "tower", "share": 0.5 })).unwrap().setup;
         assert_eq!((tower.layout.shape.row_sets, tower.share), (0, 1 << 31));
+        let foreign = of(&json!({ "foreign": { "s7": 77, "s8": 0x1_0001 } })).unwrap().foreign;
+        assert_eq!(foreign, [(77, "s7".to_owned()), (0x1_0001, "s8".to_owned())].into());
+        let by_size = of(&json!({ "quantiles": 256 })).unwrap().setup;
+        assert_eq!((setup_of(&by_size), by_size.layout.shape.quantiles), (by_size, 256));
+    }
+
+    fn setup_of(setup: &Setup) -> Setup {
+        Setup::decode(&setup.encode()).unwrap()
     }
 
     #[test]
@@ -233,7 +277,19 @@ mod tests {
             (json!({ "instructions": ["latency"] }), "node-id and latency must be among them"),
             (json!({ "inflation": 0.5 }), "inflation = 0.5: must be 1 to 1000000"),
             (json!({ "layout": "table" }), "unknown variant `table`"),
-            (json!({ "row_sets": 3 }), "row_sets = 3: must be 0 or a power of two"),
+            (json!({ "quantiles": 5000 }), "quantiles = 5000: must be 0 to 4096"),
+            (
+                json!({ "layout": "tower", "quantiles": 5 }),
+                "quantiles = 5: there are no rows that they could be of",
+            ),
+            (json!({ "foreign": { "s7": 0 } }), "foreign = s7 = 0: must be 1 to 4294967294"),
+            (json!({ "foreign": { "s1": 9 } }), "s1 = 9: that is the name of a node of this"),
+            (json!({ "foreign": { "s7": 3 } }), "foreign = s7 = 3: that is the number of s1"),
+            (
+                json!({ "foreign": { "s7": 77, "s8": 77 } }),
+                "foreign = s8 = 77: that is the number of s7",
+            ),
+            (json!({ "row_sets": 262145 }), "row_sets = 262145: must be 0 to 262144"),
         ] {
             let problem = of(&section).unwrap_err();
             assert!(problem.contains(words), "{section}: {problem}");

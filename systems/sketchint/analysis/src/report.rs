@@ -371,6 +371,9 @@ pub struct PathReport {
     pub packets: Option<u64>,
     /// No fewer than this.
     pub at_least: u64,
+    /// Whether it is that of one packet, by a sink that keeps no paths: of others nothing is known.
+    #[serde(default)]
+    pub once: bool,
 }
 
 /// What a flow met at a switch. All means are over packets whose latency is known.
@@ -403,12 +406,22 @@ pub struct HopReport {
     pub min_us: Option<f64>,
     /// The longest, exactly.
     pub max_us: Option<f64>,
-    /// What half of the latencies don't exceed; null where that is not known exactly.
+    /// What half of the latencies don't exceed: exactly where its bounds are the same, about where
+    /// latencies were counted by size; null elsewhere.
     pub p50_us: Option<f64>,
     /// It is no less than this; null where not all packets of the flow are in its rows.
     pub p50_min_us: Option<f64>,
     /// And no more.
     pub p50_max_us: Option<f64>,
+    /// The same for 90 of 100.
+    #[serde(default)]
+    pub p90_us: Option<f64>,
+    /// It is no less than this.
+    #[serde(default)]
+    pub p90_min_us: Option<f64>,
+    /// And no more.
+    #[serde(default)]
+    pub p90_max_us: Option<f64>,
     /// The same for 99 of 100.
     pub p99_us: Option<f64>,
     /// It is no less than this.
@@ -457,7 +470,7 @@ pub enum By {
     /// That of all the flow's packets before it.
     #[default]
     Rows,
-    /// That of counters, which other flows may share.
+    /// An estimate, from a part of them or counters that other flows may share.
     Towers,
 }
 
@@ -481,8 +494,9 @@ pub struct Inflated {
     pub sink: String,
     /// The switch.
     pub node: String,
-    /// By what mean: `rows`, that of all the flow's packets before, or `towers`, that of counters
-    /// which other flows may share, and the threshold up to an eighth higher.
+    /// By what mean: `rows`, that of all the flow's packets before, or `towers`, an estimate from
+    /// some of them or counters which other flows may share; of a Tofino also with a threshold up
+    /// to an eighth higher.
     #[serde(default)]
     pub by: By,
     /// How many there were by that mean; null where not all of them are known.

@@ -231,12 +231,17 @@ static HOPS: TableOf<SystemReport<Found>, HopReport> = table_of_flows!(
         number("mean_min_us", "it is no less than this", |row| row.item.mean_min_us),
         number("mean_max_us", "and no more", |row| row.item.mean_max_us),
         number("max_us", "the longest, exactly", |row| row.item.max_us),
-        number("p50_us", "what half don't exceed, where it is known exactly", |row| {
+        number("p50_us", "what half don't exceed, exactly or about, as bounds say", |row| {
             row.item.p50_us
         }),
         number("p50_min_us", "it is no less than this", |row| row.item.p50_min_us),
         number("p50_max_us", "and no more", |row| row.item.p50_max_us),
-        number("p99_us", "what 99 of 100 don't exceed, where it is known exactly", |row| {
+        number("p90_us", "what 90 of 100 don't exceed, exactly or about, as bounds say", |row| {
+            row.item.p90_us
+        }),
+        number("p90_min_us", "it is no less than this", |row| row.item.p90_min_us),
+        number("p90_max_us", "and no more", |row| row.item.p90_max_us),
+        number("p99_us", "what 99 of 100 don't exceed, exactly or about, as bounds say", |row| {
             row.item.p99_us
         }),
         number("p99_min_us", "it is no less than this", |row| row.item.p99_min_us),
@@ -262,6 +267,9 @@ static PATHS: TableOf<SystemReport<Found>, PathReport> = table_of_flows!(
             row.item.packets
         }),
         u64("at_least", "no fewer than this", |row| Some(row.item.at_least)),
+        truth("once", "whether it is that of one packet, and of others nothing is known", |row| {
+            Some(row.item.once)
+        }),
     ],
     |report, rows| {
         for flow in &report.findings.flows {

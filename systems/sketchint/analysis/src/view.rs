@@ -5,13 +5,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use calumma_analysis::Flow;
-use calumma_sketch::sketchint::{Cell, FlowRow, NodeSums, Pair, Path, flow_word};
+use calumma_sketch::sketchint::{FlowRow, NodeSums, Pair, Path, flow_word};
 use calumma_sketch::{FlowKey, HashFamily, Hashes, Key, KeyKind, WideKey};
 use calumma_sketchint::frames::Window;
 
-use crate::delays::{in_switches, least_ns};
+use crate::delays::in_switches;
 use crate::report::{Estimated, FlowReport, HopReport, Packets, PathReport};
 use crate::sampling::{Beside, Sample};
+use crate::sums::{Quantile, Sum};
 
 /// Names of switches by their numbers.
 #[derive(Clone, Debug, Default)]
@@ -72,10 +73,8 @@ pub(crate) struct HopView {
     pub(crate) mean: Option<(f64, f64)>,
     pub(crate) min_ns: Option<u32>,
     pub(crate) max_ns: Option<u32>,
-    /// Bounds of what half of the latencies don't exceed, in nanoseconds.
-    pub(crate) p50: Option<(f64, f64)>,
-    /// The same for 99 of 100.
-    pub(crate) p99: Option<(f64, f64)>,
+    /// What 50, 90 and 99 of 100 latencies don't exceed, in nanoseconds.
+    pub(crate) quantiles: [Option<Quantile>; 3],
     pub(crate) inflated: Option<u32>,
 }
 
@@ -95,7 +94,9 @@ impl FlowView<'_> {
             partial: path.is_partial,
             packets: self.is_exact.then_some(packets),
             at_least: packets,
+            once: false,
         };
+        let once = sink.seen(self).map(|seen| PathReport { once: true, ..path(1, seen) });
         let nodes = sink.nodes_of(self);
         FlowReport {
             flow: Flow::from(&self.key),
@@ -103,7 +104,10 @@ impl FlowView<'_> {
             packets: self.packets,
             int_packets,
             exact: self.is_exact,
-            paths: with_int.filter_map(|row| Some(path(row.packets, sink.path(row)?))).collect(),
+            paths: with_int
+                .filter_map(|row| Some(path(row.packets, sink.path(row)?)))
+                .chain(once)
+                .collect(),
             in_switches_us: in_switches(sink, self),
             hops: nodes.iter().map(|&node| sink.hop(self, node).report(names)).collect(),
         }
@@ -176,6 +180,13 @@ impl SinkView {
     pub(crate) fn path(&self, row: &FlowRow<WideKey>) -> Option<&Path> {
         let at = (row.path as usize).checked_sub(1)?;
         self.window.paths.get(at).map(|of| &of.path)
+    }
+
+    /// The path of one packet of a flow whose paths are not kept.
+    fn seen(&self, flow: &FlowView<'_>) -> Option<&Path> {
+        let seen = &self.window.seen;
+        let at = seen.binary_search_by_key(&flow.key, |of| of.key).ok()?;
+        flow.rows.is_empty().then_some(&seen[at].path)
     }
 
     fn hashes(&self, key: &WideKey) -> Option<Hashes> {
@@ -284,15 +295,18 @@ impl SinkView {
         let (mut packets, mut silent, mut cell) = (0_u64, 0_u64, Sum::default());
         for row in flow.rows {
             let nodes = self.path(row).map_or(&[][..], Path::nodes);
-            let mut there = nodes.iter().zip(&row.hops).filter(|hop| *hop.0 == node).peekable();
-            match there.peek() {
-                Some(_) => packets += row.packets,
-                None if self.is_silent(row) => silent += row.packets,
-                None => {}
+            if nodes.contains(&node) {
+                packets += row.packets;
+            } else if self.is_silent(row) {
+                silent += row.packets;
             }
-            there.for_each(|(_, of)| cell.add(of));
+            for (at, (there, of)) in nodes.iter().zip(&row.hops).enumerate() {
+                if *there == node {
+                    cell.add(of, row.quarters.get(at));
+                }
+            }
             if at_own {
-                cell.add(&row.own);
+                cell.add(&row.own, row.quarters.last());
             }
         }
         // Where an lcore had no room for a switch, the others' sums lack what it saw.
@@ -301,6 +315,7 @@ impl SinkView {
         let inflated = self.inflated(flow, node);
         if flow.is_exact || self.has_all() {
             let mean = (cell.known > 0).then(|| cell.sum as f64 / cell.known as f64);
+            let least = known.map_or(0, |of| of.min_ns);
             return HopView {
                 node,
                 packets: match at_own {
@@ -312,8 +327,7 @@ impl SinkView {
                 mean: mean.map(|mean| (mean, mean)),
                 min_ns: cell.min.filter(|_| cell.known > 0),
                 max_ns: (cell.known > 0).then_some(cell.max),
-                p50: cell.quantile(50, known.map_or(0, |of| of.min_ns)),
-                p99: cell.quantile(99, known.map_or(0, |of| of.min_ns)),
+                quantiles: [50, 90, 99].map(|percent| cell.quantile(percent, least)),
                 inflated,
             };
         }
@@ -337,7 +351,11 @@ impl SinkView {
             let range = (f64::from(of.min_ns), f64::from(of.max_ns));
             cell.mean_with(others, latency, range)
         });
-        let packets = if at_own { flow.packets } else { Packets::between(packets, at_most) };
+        let named = self.seen(flow).is_some_and(|path| path.nodes().contains(&node));
+        let packets = match at_own {
+            true => flow.packets,
+            false => Packets::between(packets.max(named.into()), at_most),
+        };
         let mean = mean.filter(|_| packets.at_most != Some(0));
         HopView { packets, mean, inflated, ..HopView::unknown(node) }
     }
@@ -354,78 +372,6 @@ impl SinkView {
     }
 }
 
-/// Cells added up.
-#[derive(Clone, Copy, Debug)]
-struct Sum {
-    sum: u128,
-    known: u64,
-    /// The least, `None` where it is not known; of none the largest number.
-    min: Option<u32>,
-    max: u32,
-}
-
-impl Default for Sum {
-    fn default() -> Self {
-        Self { sum: 0, known: 0, min: Some(u32::MAX), max: 0 }
-    }
-}
-
-impl Sum {
-    fn add(&mut self, cell: &Cell) {
-        if cell.known > 0 {
-            self.min = self.min.zip(least_ns(cell)).map(|(one, other)| one.min(other));
-        }
-        self.sum += u128::from(cell.sum_ns);
-        self.known += u64::from(cell.known);
-        self.max = self.max.max(cell.max_ns);
-    }
-
-    /// Bounds of what so many of 100 of the latencies don't exceed, by their number, sum and
-    /// maximum, none of which is below `least`; `None` where none is known.
-    ///
-    /// In order of size, the latencies behind it are at most the maximum, so that those up to it
-    /// have what is left of the sum. Those before it are at least `least`, and the last is the
-    /// maximum, so that it and those between share no more than the rest. All are whole numbers.
-    fn quantile(&self, percent: u64, least: u32) -> Option<(f64, f64)> {
-        let rank = (self.known * percent).div_ceil(100).max(1);
-        let behind = self.known.checked_sub(rank)?;
-        let (least, max) = (u128::from(least), u128::from(self.max));
-        let (up_to, others) = (u128::from(rank), u128::from(behind));
-        if others == 0 {
-            return Some((max as f64, max as f64));
-        }
-        let low = self.sum.saturating_sub(others * max).div_ceil(up_to).max(least);
-        let rest = self.sum.saturating_sub(max + (up_to - 1) * least);
-        let high = (rest / others).min(max);
-        Some((low as f64, high as f64))
-    }
-
-    /// Bounds of the mean of these and at most `others` more packets, whose latencies are at most
-    /// `latency` together and each within `range`.
-    fn mean_with(
-        &self,
-        others: Option<u64>,
-        latency: Option<f64>,
-        (least, longest): (f64, f64),
-    ) -> (f64, f64) {
-        let (sum, known) = (self.sum as f64, self.known as f64);
-        let others = others.map_or(f64::INFINITY, |others| others as f64);
-        let latency = latency.unwrap_or(f64::INFINITY);
-        // The more of the shortest, the lower the mean.
-        let low = match others.is_finite() && known > 0.0 {
-            true => (sum + others * least) / (known + others),
-            false => least,
-        };
-        // The longest ones, as many as their sum allows.
-        let most = if longest > 0.0 { (latency / longest).min(others) } else { 0.0 };
-        let high = match most.is_finite() && known > 0.0 {
-            true => (sum + (most * longest).min(latency)) / (known + most),
-            false => longest.min(latency),
-        };
-        (low.clamp(least, longest), high.clamp(least, longest))
-    }
-}
-
 impl HopView {
     /// Nothing but where it is.
     fn unknown(node: u32) -> Self {
@@ -437,32 +383,38 @@ impl HopView {
             mean: None,
             min_ns: None,
             max_ns: None,
-            p50: None,
-            p99: None,
+            quantiles: [None; 3],
             inflated: None,
         }
     }
 
     pub(crate) fn report(&self, names: &Names) -> HopReport {
         let us = |ns: f64| ns / 1000.0;
-        let exactly = |of: Option<(f64, f64)>| of.filter(|of| of.0 == of.1).map(|of| us(of.0));
+        let mean = self.mean.filter(|mean| mean.0 == mean.1);
+        let [p50, p90, p99] = self.quantiles;
+        let number = |of: Option<Quantile>| of?.number.map(us);
+        let low = |of: Option<Quantile>| of.map(|of| us(of.low));
+        let high = |of: Option<Quantile>| of.map(|of| us(of.high));
         HopReport {
             of: None,
             node: names.of(self.node),
             packets: self.packets,
             estimate: self.estimate,
             latencies: self.latencies,
-            mean_us: exactly(self.mean),
+            mean_us: mean.map(|mean| us(mean.0)),
             mean_min_us: self.mean.map(|mean| us(mean.0)),
             mean_max_us: self.mean.map(|mean| us(mean.1)),
             min_us: self.min_ns.map(|ns| us(ns.into())),
             max_us: self.max_ns.map(|ns| us(ns.into())),
-            p50_us: exactly(self.p50),
-            p50_min_us: self.p50.map(|of| us(of.0)),
-            p50_max_us: self.p50.map(|of| us(of.1)),
-            p99_us: exactly(self.p99),
-            p99_min_us: self.p99.map(|of| us(of.0)),
-            p99_max_us: self.p99.map(|of| us(of.1)),
+            p50_us: number(p50),
+            p50_min_us: low(p50),
+            p50_max_us: high(p50),
+            p90_us: number(p90),
+            p90_min_us: low(p90),
+            p90_max_us: high(p90),
+            p99_us: number(p99),
+            p99_min_us: low(p99),
+            p99_max_us: high(p99),
             inflated: self.inflated,
         }
     }

@@ -253,6 +253,7 @@ impl Windows {
                 partial: of.path.is_partial,
                 packets: sink.knows_paths().then_some(of.packets),
                 at_least: of.packets,
+                once: false,
             })
             .collect();
         paths.sort_by_key(|path| std::cmp::Reverse(path.at_least));
@@ -375,19 +376,24 @@ fn loops(sinks: &[SinkView], names: &Names) -> Vec<Loop> {
 fn inflated(sinks: &[SinkView], start_ns: u64, names: &Names) -> Vec<Inflated> {
     let mut all: Vec<Inflated> = Vec::new();
     for sink in sinks.iter().filter(|sink| sink.is_sound) {
-        let by = if sink.has_rows { By::Rows } else { By::Towers };
-        // Where there are rows, those beyond are of other flows or switches.
-        let beyond = if sink.has_rows { 0 } else { sink.window.totals.inflated_full };
-        all.extend(sink.window.inflated.iter().map(|of| Inflated {
-            flow: Flow::from(&of.key),
-            sink: sink.name.clone(),
-            node: names.of(of.node),
-            by,
-            count: (beyond == 0).then_some(of.count),
-            at_least: of.count,
-            at_most: Some(u64::from(of.count).saturating_add(beyond)),
-            max_us: f64::from(of.max_ns) / 1000.0,
-            last_unix_ns: (of.last_us != NO_TIME).then(|| start_ns + 1000 * u64::from(of.last_us)),
+        all.extend(sink.window.inflated.iter().map(|of| {
+            // Of a flow with rows alone, those beyond are of other flows or switches.
+            let (by, beyond) = match sink.window.has_inflation(&of.key) {
+                true => (By::Rows, 0),
+                false => (By::Towers, sink.window.totals.inflated_full),
+            };
+            let time = (of.last_us != NO_TIME).then(|| start_ns + 1000 * u64::from(of.last_us));
+            Inflated {
+                flow: Flow::from(&of.key),
+                sink: sink.name.clone(),
+                node: names.of(of.node),
+                by,
+                count: (beyond == 0).then_some(of.count),
+                at_least: of.count,
+                at_most: Some(u64::from(of.count).saturating_add(beyond)),
+                max_us: f64::from(of.max_ns) / 1000.0,
+                last_unix_ns: time,
+            }
         }));
     }
     all.sort_by(|one, other| other.max_us.total_cmp(&one.max_us));

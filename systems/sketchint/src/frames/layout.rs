@@ -1,6 +1,8 @@
 //! What sinks keep, and from when on they take note of something: the same at all of them.
 
-use calumma_sketch::sketchint::{Shape, WAYS};
+use std::sync::Arc;
+
+use calumma_sketch::sketchint::{Claims, Quarters, Shape, WAYS};
 use calumma_sketch::tower::Rule;
 use calumma_wire::body::{Body, put_u8, put_u16, put_u32};
 use calumma_wire::{DecodeError, MAX_FRAME_BYTES};
@@ -18,6 +20,9 @@ const MOST_ENTRIES: usize = 1 << 18;
 /// hops (1)  paths (2)  nodes (2)  keys (2)  inflated (2)
 /// heavy packets (4)  heavy change packets (4)  inflation percent (4)
 /// ```
+///
+/// For how many rows latencies are counted by size is not in it: that stands behind the rest of a
+/// [`Setup`](super::Setup).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// How large everything is.
@@ -72,7 +77,7 @@ impl Layout {
 
     /// About the most bytes of a window, of a switch with one lcore.
     fn most_bytes(&self) -> usize {
-        let Shape { row_sets, hops, paths, nodes, keys, inflated, .. } = self.shape;
+        let Shape { row_sets, hops, paths, nodes, keys, inflated, quantiles, .. } = self.shape;
         let row = 37 + 16 + 16 * (usize::from(hops) + 1);
         let tower: usize = self.shape.tower().iter().map(|level| level.bytes()).sum();
         let pairs: usize = self.shape.pairs().iter().map(|level| 8 * level.buckets as usize).sum();
@@ -84,23 +89,45 @@ impl Layout {
             + usize::from(self.shape.links()) * 48
             + usize::from(keys) * 37
             + usize::from(inflated) * 60
+            + usize::from(quantiles) * (usize::from(hops) + 1) * size_of::<Quarters>()
+    }
+
+    /// Packets that a flow must exceed to be large by either threshold.
+    pub fn large_packets(&self) -> u32 {
+        self.heavy_packets.min(self.heavy_change_packets)
+    }
+
+    /// Room for claims to rows, for all of so many lcores.
+    pub fn claims(&self, lcores: usize) -> Arc<Claims> {
+        Arc::new(Claims::new(self.of_lcore(lcores).row_sets as usize, lcores))
     }
 
     /// Packets above which an lcore of so many keeps the key of a flow: a flow of more than either
     /// threshold has more than so many on one of them at least.
     pub fn key_packets(&self, lcores: usize) -> u32 {
-        let least = self.heavy_packets.min(self.heavy_change_packets);
-        least / u32::try_from(lcores.max(1)).unwrap_or(u32::MAX)
+        self.large_packets() / u32::try_from(lcores.max(1)).unwrap_or(u32::MAX)
     }
 
-    /// The shape of one lcore of so many: they share the rows.
+    /// The shape of one lcore of so many: they share the rows, and room for latencies by size.
     pub fn of_lcore(&self, lcores: usize) -> Shape {
-        let sets = self.shape.row_sets as usize / lcores.max(1);
         let row_sets = match self.shape.row_sets {
             0 => 0,
-            _ => 1 << sets.max(1).ilog2(),
+            all => (all / u32::try_from(lcores.max(1)).unwrap_or(u32::MAX)).max(1),
         };
-        Shape { row_sets, ..self.shape }
+        let quantiles = match self.shape.quantiles {
+            0 => 0,
+            all => (all / u16::try_from(lcores.max(1)).unwrap_or(u16::MAX)).max(1),
+        };
+        Shape { row_sets, quantiles, ..self.shape }
+    }
+
+    /// Most rows of a frame that have latencies by size: those that were counted so, and the first
+    /// ones of their flows, which have what was met at the sink itself.
+    pub(super) fn most_quantiles(&self) -> usize {
+        match self.shape.quantiles {
+            0 => 0,
+            all => 2 * usize::from(all).max(MOST_LCORES),
+        }
     }
 
     /// Most rows of a frame.
@@ -159,6 +186,7 @@ impl Layout {
                 nodes: body.u16("nodes")?,
                 keys: body.u16("keys")?,
                 inflated: body.u16("inflated")?,
+                quantiles: 0,
             },
             heavy_packets: body.u32("heavy_packets")?,
             heavy_change_packets: body.u32("heavy_change_packets")?,
@@ -209,7 +237,12 @@ mod tests {
     fn lcores_share_rows_and_thresholds() {
         let layout = Layout::default();
         let sets = |lcores| layout.of_lcore(lcores).row_sets;
-        assert_eq!([1, 2, 3, 4, 5000].map(sets), [1024, 512, 256, 256, 1]);
+        assert_eq!([1, 2, 3, 4, 5000].map(sets), [1024, 512, 341, 256, 1]);
         assert_eq!([0, 1, 2, 3].map(|lcores| layout.key_packets(lcores)), [250, 250, 125, 83]);
+        let of = |quantiles| Layout { shape: Shape { quantiles, ..layout.shape }, ..layout };
+        let shared = |all: u16, lcores| of(all).of_lcore(lcores).quantiles;
+        assert_eq!([shared(0, 2), shared(9, 1), shared(9, 2), shared(9, 5000)], [0, 9, 4, 1]);
+        let (field, why) = of(4097).check().unwrap_err();
+        assert!(field == "quantiles" && why == "4097: must be 0 to 4096", "{field} {why}");
     }
 }

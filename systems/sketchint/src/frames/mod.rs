@@ -11,7 +11,9 @@ mod layout;
 mod links;
 mod nodes;
 mod passed;
+mod paths;
 mod plan;
+mod quarters;
 mod setup;
 mod watch;
 mod window;
@@ -21,10 +23,21 @@ use calumma_wire::{Offer, SystemId};
 pub use self::entered::Entered;
 pub use self::layout::Layout;
 pub use self::passed::Passed;
+pub use self::paths::PathSeen;
 pub use self::plan::{Plan, Step};
 pub use self::setup::{Holding, Setup};
 pub use self::watch::{WatchList, WatchRule};
 pub use self::window::{NO_TIME, Window};
 
+/// The first version in which sinks without paths may have stacks of single packets of large flows.
+pub const STACKS_SINCE: u8 = 6;
+
+/// The first version in which sinks may count latencies of flows by size.
+pub const QUANTILES_SINCE: u8 = 6;
+
+/// The first version in which there may be any number of sets of rows, and inflated latencies by an
+/// estimate of the mean.
+pub const ESTIMATES_SINCE: u8 = 6;
+
 /// What a switch that runs it offers.
-pub const OFFER: Offer = Offer { system: SystemId::SKETCHINT, lowest: 5, highest: 5 };
+pub const OFFER: Offer = Offer { system: SystemId::SKETCHINT, lowest: 5, highest: QUANTILES_SINCE };

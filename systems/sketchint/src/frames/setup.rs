@@ -3,6 +3,7 @@
 //! ```text
 //! setup: domain (2)  instructions (2)  hops (1)  share (4)  epochs of a window (2)
 //!        orphan seconds (2)  layout  watch list
+//!        from version 6 on, where there are any: rows with latencies by size (2)
 //! holding: length of the setup (4)  setup  epoch (8)  plan
 //! ```
 
@@ -10,10 +11,11 @@ use std::num::NonZeroU16;
 use std::ops::RangeInclusive;
 
 use calumma_plane::int::{Instructions, MOST_HOPS};
+use calumma_sketch::sketchint::Shape;
 use calumma_wire::DecodeError;
 use calumma_wire::body::{Body, put_bytes, put_u8, put_u16, put_u32, put_u64};
 
-use super::{Layout, Plan, WatchList};
+use super::{ESTIMATES_SINCE, Layout, Plan, QUANTILES_SINCE, WatchList};
 
 /// What all switches of a network have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +107,23 @@ impl Setup {
         put_u16(&mut out, self.orphan_seconds);
         self.layout.put(&mut out);
         self.watch.put(&mut out);
+        if self.layout.shape.quantiles > 0 {
+            put_u16(&mut out, self.layout.shape.quantiles);
+        }
         out
+    }
+
+    /// What a switch measures by that speaks this version.
+    #[must_use]
+    pub fn for_version(mut self, version: u8) -> Self {
+        let Shape { quantiles, row_sets, .. } = &mut self.layout.shape;
+        if version < QUANTILES_SINCE {
+            *quantiles = 0;
+        }
+        if version < ESTIMATES_SINCE && *row_sets > 0 {
+            *row_sets = 1 << row_sets.ilog2();
+        }
+        self
     }
 
     /// The setup that these bytes say.
@@ -121,7 +139,7 @@ impl Setup {
             let why = format_args!("{bits:#06x} lacks node id or latency, or has unknown bits");
             body.wrong(2, "instructions", why)
         })?;
-        let setup = Self {
+        let mut setup = Self {
             domain,
             instructions,
             hops: body.u8("hops")?,
@@ -131,11 +149,19 @@ impl Setup {
             layout: Layout::read(&mut body)?,
             watch: WatchList::read(&mut body)?,
         };
+        let at_quantiles = body.offset();
+        if body.left() > 0 {
+            setup.layout.shape.quantiles = body.u16("quantiles")?;
+            if setup.layout.shape.quantiles == 0 {
+                return Err(body.wrong(at_quantiles, "quantiles", "0 is not written"));
+            }
+        }
         setup.check().map_err(|(field, why)| {
             let offset = match field {
                 "hops" => 4,
                 "window_epochs" => 9,
                 "orphan_seconds" => 11,
+                "quantiles" => at_quantiles,
                 _ => 13,
             };
             body.wrong(offset, field, why)
@@ -215,6 +241,12 @@ mod tests {
         setup().layout.put(&mut layout);
         assert_eq!(bytes[13..], [&layout[..], &[0]].concat());
         assert_eq!(Setup::decode(&bytes), Ok(setup()));
+        let mut by_size = setup();
+        by_size.layout.shape.quantiles = 0x0102;
+        assert_eq!(by_size.encode(), [&bytes[..], &[2, 1]].concat());
+        assert_eq!(Setup::decode(&by_size.encode()), Ok(by_size));
+        by_size.layout.shape.row_sets = 1500;
+        assert_eq!((by_size.for_version(5), by_size.for_version(6)), (setup(), by_size));
         let plan = Plan::of(Step::Transits);
         let holding = Holding { setup: vec![7, 8], epoch: 0x0102_0304_0506_0708, plan };
         let bytes = [2, 0, 0, 0, 7, 8, 8, 7, 6, 5, 4, 3, 2, 1, 2, 0, 0];
@@ -256,6 +288,12 @@ mod tests {
         says(Setup { window_epochs: 1, ..setup() }, 9, window);
         let orphan = "orphan_seconds: 0: must be 1 to 3600";
         says(Setup { orphan_seconds: 0, ..setup() }, 11, orphan);
+        let mut many = setup();
+        many.layout.shape.quantiles = 4097;
+        says(many, many.encode().len() - 2, "quantiles: 4097: must be 0 to 4096");
+        let none = [&setup().encode()[..], &[0, 0]].concat();
+        let refused = Setup::decode(&none).unwrap_err().to_string();
+        assert!(refused.ends_with("quantiles: 0 is not written"), "{refused}");
         let mut bytes = setup().encode();
         bytes[2..4].copy_from_slice(&[1, 0xA0]);
         let refused = Setup::decode(&bytes).unwrap_err().to_string();

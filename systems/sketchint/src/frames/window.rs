@@ -14,21 +14,29 @@
 //! large flows: number (4), keys
 //! inflated: number (4), keys, node (4), count (4), longest (4), last (4), all ones where not known
 //! tower: its arrays;  pair towers: latencies (4) and packets (4) of each array
+//! from version 6 on, where there are any of these or the next:
+//!   rows with latencies by size: number (4), the place of each among all (4), counts of 128 bins
+//!   of each of its hops, then of the sink itself (4)
+//! from version 6 on, where there are any:
+//!   stacks of large flows: number (4), keys, hops (1), whether partial (1); the nodes of all, 4
 //! ```
 //! All but the numbers of entries, the totals and what stands before them are columns.
 
 use calumma_sketch::sketchint::{
-    Cell, FlowRow, Inflation, LinkSums, NodeSums, Pairs, Path, PathCount, Totals,
+    Cell, FlowRow, Inflation, LinkSums, NodeSums, Pairs, PathCount, Totals,
 };
 use calumma_sketch::{KeyKind, TowerSketch, WideKey};
 use calumma_wire::DecodeError;
 use calumma_wire::body::{Body, put_u8, put_u32, put_u64};
 use calumma_wire::columns::{put_column, read_column};
 
+use super::ESTIMATES_SINCE;
 use super::columns::{put_keys, put_numbers, read_keys, read_numbers};
 use super::layout::Layout;
 use super::links::{put_links, read_links};
 use super::nodes::{put_nodes, read_nodes};
+use super::paths::{PathSeen, put_paths, put_seen, read_paths, read_seen};
+use super::quarters::{self, put_quarters, read_quarters};
 
 /// When an inflated latency came, where that is not known.
 pub const NO_TIME: u32 = u32::MAX;
@@ -73,6 +81,8 @@ pub struct Window {
     /// Inflated latencies of flows that have them counted, in order of flows and switches. Of a
     /// sink without rows: by the means that pair towers give.
     pub inflated: Vec<Inflation<WideKey>>,
+    /// Of a sink that keeps no paths: stacks of single packets of large flows, in order of flows.
+    pub seen: Vec<PathSeen>,
     /// How many packets each flow had at most.
     pub sizes: TowerSketch,
     /// What flows met without a row, at most.
@@ -140,7 +150,31 @@ impl Window {
             put_numbers(out, 4, buckets.iter().map(|bucket| bucket[0].into()));
             put_numbers(out, 4, buckets.iter().map(|bucket| bucket[1].into()));
         }
+        if self.rows.iter().any(quarters::are_there) || !self.seen.is_empty() {
+            put_quarters(out, &self.rows);
+        }
+        if !self.seen.is_empty() {
+            put_seen(out, self.keys, &self.seen);
+        }
         std::mem::take(out)
+    }
+
+    /// Whether inflated latencies of a flow are those by the mean of all its packets before them,
+    /// and not by an estimate.
+    pub fn has_inflation(&self, key: &WideKey) -> bool {
+        let at = self.rows.partition_point(|row| row.key < *key);
+        self.rows.get(at).is_some_and(|row| row.key == *key && row.has_inflation)
+    }
+
+    /// What of it a controller of this version reads, of a sink of this layout.
+    #[must_use]
+    pub fn for_version(mut self, version: u8, layout: &Layout) -> Self {
+        if version < ESTIMATES_SINCE && layout.shape.row_sets > 0 {
+            let mut inflated = std::mem::take(&mut self.inflated);
+            inflated.retain(|of| self.has_inflation(&of.key));
+            self.inflated = inflated;
+        }
+        self
     }
 
     /// The window of a sink of this layout, as these bytes say it.
@@ -164,13 +198,20 @@ impl Window {
         let arrival_error_ns = body.u64("error of arrivals")?;
         let links_full = body.u64("packets on links without room")?;
         let links = read_links(body, layout)?;
-        let rows = read_rows(body, (keys, layout), &paths, &totals)?;
+        let mut rows = read_rows(body, (keys, layout), &paths, &totals)?;
         let number = number(body, "number of large flows", Layout::most_of(layout.shape.keys))?;
         let large = read_keys(body, keys, number)?;
         in_order(body, "large flows", &large)?;
-        let inflated = read_inflated(body, (keys, layout), &rows)?;
+        let inflated = read_inflated(body, (keys, layout))?;
         let sizes = read_tower(body, layout)?;
         let pairs = read_pairs(body, layout)?;
+        if body.left() > 0 {
+            read_quarters(body, layout, &mut rows)?;
+        }
+        let seen = match body.left() {
+            0 => Vec::new(),
+            _ => read_seen(body, (keys, layout), &large)?,
+        };
         reader.end()?;
         Ok(Self {
             keys,
@@ -190,6 +231,7 @@ impl Window {
             rows,
             large,
             inflated,
+            seen,
             sizes,
             pairs,
         })
@@ -251,61 +293,6 @@ fn read_part(body: &mut Body<'_>, field: &'static str, partial: u64) -> Result<u
         return Err(body.wrong(offset, field, why));
     }
     Ok(packets)
-}
-
-fn put_paths(out: &mut Vec<u8>, paths: &[PathCount]) {
-    put_u32(out, paths.len() as u32);
-    put_numbers(out, 1, paths.iter().map(|of| of.path.nodes().len() as u64));
-    put_numbers(out, 1, paths.iter().map(|of| of.path.is_partial.into()));
-    put_numbers(out, 8, paths.iter().map(|of| of.packets));
-    let nodes: Vec<u64> =
-        paths.iter().flat_map(|of| of.path.nodes().iter().map(|&node| node.into())).collect();
-    put_numbers(out, 4, nodes.into_iter());
-}
-
-fn read_paths(
-    body: &mut Body<'_>,
-    layout: &Layout,
-    totals: &Totals,
-) -> Result<Vec<PathCount>, DecodeError> {
-    const FIELD: &str = "paths";
-    let offset = body.offset();
-    let number = number(body, FIELD, Layout::most_of(layout.shape.paths))?;
-    let at_hops = body.offset();
-    let hops = read_numbers(body, FIELD, 1, number)?;
-    if let Some(more) =
-        hops.iter().find(|&&hops| hops > calumma_sketch::sketchint::MOST_HOPS as u64)
-    {
-        return Err(body.wrong(at_hops, FIELD, format_args!("one of {more} hops")));
-    }
-    let at_partial = body.offset();
-    let partial = read_numbers(body, FIELD, 1, number)?;
-    if partial.iter().any(|&partial| partial > 1) {
-        return Err(body.wrong(at_partial, FIELD, "one is partial by neither 0 nor 1"));
-    }
-    let at_packets = body.offset();
-    let packets = read_numbers(body, FIELD, 8, number)?;
-    let nodes = read_numbers(body, FIELD, 4, hops.iter().sum::<u64>() as usize)?;
-    let mut nodes = nodes.into_iter().map(|node| node as u32);
-    let each = hops.into_iter().zip(partial).zip(packets);
-    let paths: Vec<PathCount> = each
-        .map(|((hops, partial), packets)| PathCount {
-            path: Path::new(nodes.by_ref().take(hops as usize), partial == 1),
-            packets,
-        })
-        .collect();
-    let of_paths: Vec<Path> = paths.iter().map(|of| of.path).collect();
-    in_order(body, FIELD, &of_paths)?;
-    let all: u128 = paths.iter().map(|of| u128::from(of.packets)).sum();
-    if all + u128::from(totals.paths_full) != u128::from(totals.int_packets) {
-        let (full, int) = (totals.paths_full, totals.int_packets);
-        let why = format_args!("{all} packets and {full} without room, of {int} with INT");
-        return Err(body.wrong(at_packets, FIELD, why));
-    }
-    if paths.iter().any(|of| of.packets == 0) {
-        return Err(body.wrong(offset, FIELD, "one without packets"));
-    }
-    Ok(paths)
 }
 
 fn put_rows(out: &mut Vec<u8>, keys: KeyKind, rows: &[FlowRow<WideKey>]) {
@@ -389,6 +376,7 @@ fn read_rows(
             has_inflation: inflation[at] == 1,
             hops: cells.by_ref().take(hops_of(of_paths[at])).collect(),
             own: own[at],
+            quarters: Vec::new(),
         })
         .collect();
     let order: Vec<(WideKey, u32)> = rows.iter().map(|row| (row.key, row.path)).collect();
@@ -437,7 +425,6 @@ fn check_rows(
 fn read_inflated(
     body: &mut Body<'_>,
     (keys, layout): (KeyKind, &Layout),
-    rows: &[FlowRow<WideKey>],
 ) -> Result<Vec<Inflation<WideKey>>, DecodeError> {
     const FIELD: &str = "inflated";
     let offset = body.offset();
@@ -459,12 +446,8 @@ fn read_inflated(
     let order: Vec<(WideKey, u32)> = inflated.iter().map(|of| (of.key, of.node)).collect();
     in_order(body, FIELD, &order)?;
     for of in &inflated {
-        let at = rows.partition_point(|row| row.key < of.key);
-        let has_inflation = rows.get(at).is_some_and(|row| row.key == of.key && row.has_inflation);
-        let is_counted = has_inflation || layout.shape.row_sets == 0;
-        if of.count == 0 || !is_counted {
-            let why = format_args!("{}: {} latencies, of no flow that has them", of.key, of.count);
-            return Err(body.wrong(offset, FIELD, why));
+        if of.count == 0 {
+            return Err(body.wrong(offset, FIELD, format_args!("{}: no latencies", of.key)));
         }
     }
     Ok(inflated)

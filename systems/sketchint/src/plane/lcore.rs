@@ -411,18 +411,19 @@ impl<K: Key> LcoreSystem<K> for OnEdge<K> {
             return self.sent_reporting(flows, sent, departed_ns);
         }
         let node = self.common.insertion.node;
-        let polled_ns = flows.polled_ns();
-        for at in ones(sent.accepted) {
-            let Some(&(position, _)) = flows.places().get(at) else { break };
-            let has_left = self.left >> (position & 31) & 1 == 1;
-            if !has_left || !flows.is_marked(at) {
-                continue;
-            }
-            if let Some(window) = self.slots.by_bit(flows.mark(at).bit) {
+        let Self { slots, left, words, .. } = self;
+        let accepted = sent.accepted & flows.at_positions(*left);
+        for bit in 0..2 {
+            let which = accepted & flows.marked_with(bit);
+            let Some(window) = slots.by_bit(bit).filter(|_| which != 0) else { continue };
+            let mut packets = [(0, K::default(), 0); BURST];
+            for (packet, at) in packets.iter_mut().zip(ones(which)) {
+                let position = flows.places().get(at).map_or(0, |place| usize::from(place.0));
                 let own = Hop::met(node, flows.arrival(at), departed_ns);
-                let word = self.words[usize::from(position) % BURST];
-                window.group.record_own_by(word, &flows.keys()[at], own.latency_ns, polled_ns);
+                *packet = (words[position % BURST], flows.keys()[at], own.latency_ns);
             }
+            let packets = &packets[..which.count_ones() as usize];
+            window.group.record_owns(packets, flows.polled_ns());
         }
     }
 
@@ -529,7 +530,7 @@ fn all(packets: usize) -> u32 {
 
 /// The set bits, the lowest first.
 #[inline(always)]
-pub(super) fn ones(mut bits: u32) -> impl Iterator<Item = usize> {
+pub(super) fn ones(mut bits: u32) -> impl Iterator<Item = usize> + Clone {
     std::iter::from_fn(move || {
         let lowest = (bits != 0).then(|| bits.trailing_zeros() as usize);
         bits &= bits.wrapping_sub(1);

@@ -8,7 +8,7 @@ use calumma_plane::Record;
 use calumma_plane::arrival::Arrival;
 use calumma_plane::int::Stack;
 use calumma_sketch::sketchint::{
-    FlowRow, Inflation, Links, Merged, MetBurst, Notes, ShapeError, Sink, Words,
+    Claims, FlowRow, Inflation, Links, Merged, Met, Notes, ShapeError, Sink, Words,
 };
 use calumma_sketch::{BURST, HashColumns, HashFamily, Key, WideKey};
 
@@ -23,6 +23,9 @@ pub struct SinkSetup {
     pub own: Option<u32>,
     /// The deployment's functions.
     pub family: HashFamily,
+    /// The flows that have claims to rows: those with more packets than either threshold in the
+    /// window that last [renewed](SinkWindow::renew_claims) them.
+    pub claims: Arc<Claims>,
     /// The deployment's epochs.
     pub clock: EpochClock,
     /// Whether stacks say when switches received and sent the packet.
@@ -54,8 +57,6 @@ pub struct SinkWindow<K: Key, P> {
     links: Option<Links>,
     /// The most by which an arrival at the switch itself may be wrong.
     arrival_error_ns: u64,
-    /// Filled anew with each burst.
-    met: Box<MetBurst>,
     /// What is remarkable about packets of the burst, where that is reported at once.
     notes: Option<Box<Notes>>,
 }
@@ -70,6 +71,7 @@ impl<K: Key, P> SinkWindow<K, P> {
         let shape = setup.layout.of_lcore(lcores);
         let key_packets = setup.layout.key_packets(lcores);
         let sink = Sink::new(shape, setup.own, key_packets, inflation_percent)?;
+        let sink = sink.with_claims(&setup.claims, setup.layout.large_packets());
         let links = setup.has_times.then(|| Links::new(shape.links().into()));
         Ok(Self {
             setup,
@@ -80,7 +82,6 @@ impl<K: Key, P> SinkWindow<K, P> {
             sink,
             links,
             arrival_error_ns: 0,
-            met: Box::default(),
             notes: None,
         })
     }
@@ -100,21 +101,22 @@ impl<K: Key, P> SinkWindow<K, P> {
 
     /// Records packets for hosts, each with the stack that it came with, or none. One that goes
     /// from a host to a host of the same switch has an empty stack. Gives a word of each one's
-    /// flow, for [`record_own_by`](Self::record_own_by).
+    /// flow, for [`record_owns`](Self::record_owns).
     #[inline]
     pub fn record(&mut self, packets: &Leaving<'_, K>, stacks: &[Option<&Stack>]) -> Words {
         let at_us = self.since_start_us(packets.polled_ns);
-        let Self { setup, sink, met, notes, .. } = self;
+        let Self { setup, sink, notes, .. } = self;
         let mut computed = HashColumns::default();
         let keys = &packets.keys[..packets.keys.len().min(BURST)];
         let hashes = hashes(&setup.family, packets, &mut computed);
-        met.clear();
-        for (at, stack) in stacks.iter().enumerate().take(keys.len()) {
-            if let Some(stack) = stack {
-                let hops = stack.hops().iter().map(|hop| (hop.node, hop.latency_ns, hop.queued));
-                met.set(at, hops, stack.is_partial);
-            }
+        let mut met = [None; BURST];
+        for (met, stack) in met.iter_mut().zip(stacks) {
+            *met = stack.map(|stack| {
+                let columns = (stack.latencies(), stack.queued());
+                Met::new(stack.nodes(), columns, stack.is_partial)
+            });
         }
+        let met = &met[..keys.len().min(stacks.len())];
         let engine = setup.family.engine();
         match notes {
             None => sink.record_burst(engine, (hashes, keys), met, at_us),
@@ -135,13 +137,14 @@ impl<K: Key, P> SinkWindow<K, P> {
         for (stack, arrival) in stacks.iter().zip(arrivals) {
             // Where a switch may not have pushed, neighbours in the stack may be none.
             let Some(stack) = stack.filter(|stack| !stack.is_partial) else { continue };
-            let hops = stack.hops();
-            for (from, to) in hops.iter().zip(hops.get(1..).unwrap_or_default()) {
+            for (from, to) in stack.hops().zip(stack.hops().skip(1)) {
                 if let Some((sent, received)) = known(from.egress_ns).zip(known(to.ingress_ns)) {
                     links.add((from.node, sent), (to.node, received));
                 }
             }
-            let (Some(last), Some(own)) = (hops.last(), self.setup.own) else { continue };
+            let (Some(last), Some(own)) = (stack.hops().next_back(), self.setup.own) else {
+                continue;
+            };
             let arrived = arrival.and_then(Arrival::middle_ns);
             if let Some((sent, (received, error_ns))) = known(last.egress_ns).zip(arrived) {
                 links.add((last.node, sent), (own, received));
@@ -157,15 +160,17 @@ impl<K: Key, P> SinkWindow<K, P> {
         self.arrival_error_ns = self.arrival_error_ns.max(error_ns);
     }
 
-    /// Records the latency at the switch itself, in nanoseconds, of a packet that has been
-    /// [recorded](Self::record) in this window; `u32::MAX` where it is not known.
+    /// Records the latencies at the switch itself, in nanoseconds, of up to [`BURST`] packets that
+    /// have been [recorded](Self::record) in this window, each with the word and the key of its
+    /// flow; `u32::MAX` where one is not known.
     #[inline]
-    pub fn record_own_by(&mut self, word: u64, key: &K, latency: u32, polled_ns: u64) {
+    pub fn record_owns(&mut self, packets: &[(u64, K, u32)], polled_ns: u64) {
         let at_us = self.since_start_us(polled_ns);
-        self.sink.record_own_by(word, key, latency, at_us);
+        self.sink.record_owns(packets, at_us);
     }
 
-    /// The same; gives node and latency where that is inflated.
+    /// Records the latency at the switch itself of one of them; gives node and latency where that
+    /// is inflated.
     pub fn record_own_noting(
         &mut self,
         word: u64,
@@ -216,14 +221,22 @@ impl<K: Key, P> SinkWindow<K, P> {
         self.sink.bytes() + self.links.as_ref().map_or(0, Links::bytes) + notes
     }
 
+    /// Gives [claims](SinkSetup::claims) to rows to the flows that have large ones in this window,
+    /// and takes all others back. Takes memory.
+    pub fn renew_claims(&self) {
+        let SinkSetup { layout, claims, .. } = &*self.setup;
+        claims.renew(self.sink.large_in_rows(layout.large_packets().into()));
+    }
+
     /// What is sent of it by a switch whose hash key has this number, and that measures with so
     /// many lcores. Takes memory for all of it.
     pub fn frame(&self, hash_key: u64, lcores: usize) -> frames::Window {
         let Merged { totals, paths, nodes, rows, keys, inflated } = Merged::of(&self.sink);
         // Keys of both kinds have the same order.
         let rows = rows.into_iter().filter_map(|row| {
-            let FlowRow { key, path, packets, is_exact, has_inflation, hops, own } = row;
-            Some(FlowRow { key: wide(&key)?, path, packets, is_exact, has_inflation, hops, own })
+            let FlowRow { path, packets, is_exact, has_inflation, hops, own, quarters, .. } = row;
+            let key = wide(&row.key)?;
+            Some(FlowRow { key, path, packets, is_exact, has_inflation, hops, own, quarters })
         });
         let inflated = inflated.into_iter().filter_map(|of| {
             let Inflation { key, node, count, max_ns, last_us } = of;
@@ -247,6 +260,7 @@ impl<K: Key, P> SinkWindow<K, P> {
             rows: rows.collect(),
             large: keys.iter().filter_map(wide).collect(),
             inflated: inflated.collect(),
+            seen: Vec::new(),
             sizes: self.sink.sizes().clone(),
             pairs: self.sink.pairs().clone(),
         }

@@ -80,10 +80,10 @@ impl Reporter {
     /// Whether a packet has come by a switch twice, this one included.
     fn goes_round(&self, stack: &Stack) -> bool {
         let own = (!self.is_host).then_some(self.insertion.node.get().into());
-        let hops = stack.hops();
-        hops.iter().enumerate().any(|(at, hop)| {
-            own == Some(hop.node) || hops[..at].iter().any(|other| other.node == hop.node)
-        })
+        let nodes = &stack.nodes()[..stack.len()];
+        let comes_back =
+            |(at, node): (usize, &u32)| own == Some(*node) || nodes[..at].contains(node);
+        nodes.iter().enumerate().any(comes_back)
     }
 
     /// Whether a packet with a stack is drawn, on its own, be others like it or not.

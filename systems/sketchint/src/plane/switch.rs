@@ -49,7 +49,7 @@ impl System for SketchInt {
         session: &SessionContext,
         setup: &SystemSetup,
     ) -> Result<Box<dyn SwitchSystem>, String> {
-        let bytes = setup.setup.clone();
+        let (bytes, version) = (setup.setup.clone(), setup.version);
         let plan = Plan::decode(&setup.plan).map_err(|problem| problem.to_string())?;
         let setup = Setup::decode(&bytes).map_err(|problem| problem.to_string())?;
         let node = session.node_id.and_then(NonZeroU16::new);
@@ -75,13 +75,24 @@ impl System for SketchInt {
         };
         let has_times = instructions.has_times();
         let own = (role != Role::Host).then_some(node.get().into());
-        let sink = SinkSetup { layout, own, family, clock, has_times };
+        let claims = layout.claims(lcores);
+        let sink = SinkSetup { layout, own, family, claims, clock, has_times };
         let holding = Holding { setup: bytes, epoch: first_epoch, plan };
         let (common, sink, hash_key) = (Arc::new(common), Arc::new(sink), key.id());
         let sets = SharedSets::default();
         let outlets = session.outlets.clone();
-        let half =
-            OnSwitch { common, sink, hash_key, role, first_epoch, lcores, holding, sets, outlets };
+        let half = OnSwitch {
+            common,
+            sink,
+            hash_key,
+            version,
+            role,
+            first_epoch,
+            lcores,
+            holding,
+            sets,
+            outlets,
+        };
         half.try_windows()?;
         Ok(Box::new(half))
     }
@@ -98,6 +109,8 @@ struct OnSwitch {
     common: Arc<Common>,
     sink: Arc<SinkSetup>,
     hash_key: u64,
+    /// What the controller speaks.
+    version: u8,
     role: Role,
     first_epoch: u64,
     lcores: usize,
@@ -149,10 +162,17 @@ impl OnSwitch {
     }
 
     fn frame(&self, finished: FinishedSide<'_>) -> Option<Window> {
-        let narrow = finished.record.get::<SinkWindow<FlowKey, LcorePlan>>();
-        let wide = finished.record.get::<SinkWindow<WideKey, LcorePlan>>();
-        let frame = narrow.map(|record| record.group.frame(self.hash_key, self.lcores));
-        frame.or_else(|| Some(wide?.group.frame(self.hash_key, self.lcores)))
+        let FinishedSide { record, .. } = finished;
+        let frame = match record.get::<SinkWindow<FlowKey, LcorePlan>>() {
+            Some(record) => self.frame_of(&record.group),
+            None => self.frame_of(&record.get::<SinkWindow<WideKey, LcorePlan>>()?.group),
+        };
+        Some(frame.for_version(self.version, &self.sink.layout))
+    }
+
+    fn frame_of<K: Key>(&self, window: &SinkWindow<K, LcorePlan>) -> Window {
+        window.renew_claims();
+        window.frame(self.hash_key, self.lcores)
     }
 }
 

@@ -6,6 +6,7 @@ use calumma_plane::int::{Domains, Hop, UNKNOWN, push};
 use calumma_plane::outlet::{Outlets, Sample};
 use calumma_plane::packet::{Frame, Packet};
 use calumma_plane::parse::PlainFlows;
+use calumma_plane::sync::Receiver;
 use calumma_plane::system::SessionContext;
 use calumma_plane::worker::{Departure, Path, Sent};
 use calumma_sketchint::frames::{Setup, Step};
@@ -26,7 +27,7 @@ struct Rig {
     setup: Setup,
     source: Switch,
     sink: Switch,
-    rings: Vec<crossbeam_channel::Receiver<Sample>>,
+    rings: Vec<Receiver<Sample>>,
     now_ns: u64,
 }
 

@@ -29,6 +29,11 @@ pub(crate) fn layout() -> Layout {
     Layout { shape, heavy_packets: 60, heavy_change_packets: 40, ..Layout::default() }
 }
 
+/// The same, where latencies of some flows are counted by size.
+pub(crate) fn by_size() -> Layout {
+    Layout { shape: Shape { quantiles: 5, ..layout().shape }, ..layout() }
+}
+
 pub(crate) fn hash_key() -> HashKey {
     HashKey::from_bytes([8; 32])
 }
@@ -39,7 +44,8 @@ pub(crate) fn clock() -> EpochClock {
 
 pub(crate) fn record<K: Key>(layout: Layout, own: Option<u32>) -> SinkWindow<K, ()> {
     let (family, has_times) = (HashFamily::new(&hash_key()), true);
-    let setup = Arc::new(SinkSetup { layout, own, family, clock: clock(), has_times });
+    let (claims, clock) = (layout.claims(1), clock());
+    let setup = Arc::new(SinkSetup { layout, own, family, claims, clock, has_times });
     let mut record = SinkWindow::new(setup, (), 1).unwrap();
     record.begin(&(), 1000);
     record
@@ -61,8 +67,8 @@ pub(crate) fn stack(hops: &[(u32, u32)], is_partial: bool) -> Stack {
 }
 
 /// A window of a few hundred packets of flows by `key`.
-pub(crate) fn window<K: Key>(key: impl Fn(u32) -> K, own: Option<u32>) -> Window {
-    let mut record = record::<K>(layout(), own);
+pub(crate) fn window<K: Key>(layout: Layout, key: impl Fn(u32) -> K, own: Option<u32>) -> Window {
+    let mut record = record::<K>(layout, own);
     for packet in 0..900_u32 {
         let flow = packet % 40 % (packet % 7 + 1);
         let latency = 1000 + packet * 7919 % 4000;
@@ -90,14 +96,23 @@ pub(crate) fn window<K: Key>(key: impl Fn(u32) -> K, own: Option<u32>) -> Window
 }
 
 pub(crate) fn ipv4() -> Window {
-    window(|flow| FlowKey::from_words(0x0A00_0000 + flow, 0x0A01_0002, 7 << 16 | 53, 17), Some(OWN))
+    ipv4_of(layout())
+}
+
+pub(crate) fn ipv4_of(layout: Layout) -> Window {
+    let key = |flow| FlowKey::from_words(0x0A00_0000 + flow, 0x0A01_0002, 7 << 16 | 53, 17);
+    window(layout, key, Some(OWN))
 }
 
 pub(crate) fn dual() -> Window {
+    dual_of(layout())
+}
+
+pub(crate) fn dual_of(layout: Layout) -> Window {
     let address = |last: u16| std::net::Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last);
     let key = |flow: u32| match flow % 2 {
         0 => WideKey::v6(address(flow as u16), address(2), 7, 53, 6),
         _ => WideKey::v4([10, 0, 0, flow as u8].into(), [10, 1, 0, 2].into(), 7, 53, 6),
     };
-    window(key, None)
+    window(layout, key, None)
 }

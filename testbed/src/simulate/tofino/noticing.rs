@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use anyhow::Result;
-use calumma_switchd::notices::{FRONT, Inbox, Received, Streams};
+use calumma_switchd::notices::{FRONT, Inbox, Readings, Received, Streams};
 use calumma_tna::{MirrorSession, Switch};
 
 use super::entries::add;
@@ -15,6 +15,7 @@ const SESSION: u16 = 2;
 /// Where a program numbers notices, if it sends any, and those that have come.
 pub(super) struct Noticing {
     streams: Option<Streams>,
+    readings: Readings,
     inbox: Inbox,
 }
 
@@ -22,7 +23,7 @@ impl Noticing {
     /// None has come yet.
     pub(super) fn new(switch: &mut Switch, streams: Option<Streams>) -> Self {
         switch.set_mirror(SESSION, Some(MirrorSession { port: CPU, max_length: FRONT }));
-        Self { streams, inbox: Inbox::default() }
+        Self { streams, readings: Readings::default(), inbox: Inbox::default() }
     }
 
     /// Lets packets that wait leave the switch: `sent` gets all but notices.
@@ -39,11 +40,10 @@ impl Noticing {
     /// The numbers of the next notices, by stream.
     pub(super) fn next(&self, switch: &Switch) -> Result<Vec<u32>> {
         let Some(streams) = self.streams else { return Ok(Vec::new()) };
-        if !streams.has_register {
-            return Ok(vec![0; streams.count.into()]);
-        }
-        let lanes = switch.read_register_lanes(&streams.numbers())?;
-        Ok(lanes.first().map_or_else(Vec::new, |numbers| numbers.to_vec()))
+        streams.next(|register, _| {
+            let lanes = switch.read_register_lanes(register)?;
+            Ok(lanes.first().map_or_else(Vec::new, |numbers| numbers.to_vec()))
+        })
     }
 
     /// Lets notices be sent in the epoch to come.
@@ -53,14 +53,20 @@ impl Noticing {
         streams.allow(next, SESSION).iter().try_for_each(|entry| add(switch, entry))
     }
 
-    /// What came of the events from one reading of the next notices' numbers to another, by stream.
-    pub(super) fn received(&self, from: &[u32], to: &[u32]) -> Vec<Received> {
-        self.of(from.iter().zip(to).map(|(&from, &to)| from..to))
+    /// An epoch is armed, and a window of that parity begins with it, if any: what came of the
+    /// events of its timestamp bit that are of the last one's seal.
+    pub(super) fn arm(&mut self, bit: usize, begins: Option<usize>, next: &[u32]) -> Vec<Received> {
+        let numbers = self.readings.arm(bit, begins, next);
+        self.inbox.all(&numbers)
+    }
+
+    /// An epoch is taken: the numbers of the events of its window so far.
+    pub(super) fn take(&mut self, bit: usize, parity: usize, next: &[u32]) -> Vec<Range<u32>> {
+        self.readings.take(bit, parity, next)
     }
 
     /// What came of the events that have these numbers, by stream.
-    pub(super) fn of(&self, numbers: impl IntoIterator<Item = Range<u32>>) -> Vec<Received> {
-        let received = |(stream, numbers): (u8, Range<u32>)| self.inbox.received(stream, &numbers);
-        (0..=u8::MAX).zip(numbers).map(received).collect()
+    pub(super) fn of(&self, numbers: &[Range<u32>]) -> Vec<Received> {
+        self.inbox.all(numbers)
     }
 }

@@ -15,7 +15,8 @@ fn key() -> WideKey {
 }
 
 fn topology() -> Topology {
-    Topology::load("leaf-spine:2x2", Path::new("."), LinkQuality::default()).unwrap()
+    let fabric = "leaf-spine:2x2 s1=software s2=software";
+    Topology::load(fabric, Path::new("."), LinkQuality::default()).unwrap()
 }
 
 /// Ten packets of a flow from e1 by a spine to e2, of which two are lost before it.

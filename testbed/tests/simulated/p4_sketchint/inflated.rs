@@ -1,6 +1,7 @@
 //! Which latencies the program finds inflated, beside the pairs that were there before the packet,
 //! without any logarithm.
 
+use calumma_plane::int::Stack;
 use calumma_sketch::WideKey;
 use calumma_sketch::sketchint::{Pairs, pair_words};
 use calumma_switchd::notices::{FRONT, Inbox, Streams};
@@ -89,12 +90,21 @@ pub(super) struct Inflated {
     near: [u64; 2],
     /// Packets with several.
     several: u64,
+    /// Stacks by which keys came there.
+    paths: u64,
     inbox: Inbox,
 }
 
 impl Inflated {
     pub(super) fn new() -> Self {
-        Self { turns: [3, 250], packets: 0, near: [0; 2], several: 0, inbox: Inbox::default() }
+        Self {
+            turns: [3, 250],
+            packets: 0,
+            near: [0; 2],
+            several: 0,
+            paths: 0,
+            inbox: Inbox::default(),
+        }
     }
 
     /// Whether a packet is one with an inflated latency, as its notice must say.
@@ -134,14 +144,49 @@ impl Inflated {
             let of = met[at].unwrap();
             assert_eq!(word, [of.node.to_be_bytes(), of.latency_ns.to_be_bytes()].concat());
         }
-        let packet = [&[0; 12], &said[18..]].concat();
-        let (found, _) = read(&packet).unwrap_or_else(|| panic!("{packet:02x?}"));
-        assert_eq!(found, *key);
+        assert_eq!(said[18..22], [0; 4]);
+        assert_eq!(key_of(said), *key);
+    }
+
+    /// Takes a notice of a stack, of which it must say the words and the first five switches.
+    pub(super) fn take_path(
+        &mut self,
+        notice: &[u8],
+        (stream, number): (usize, u32),
+        (key, stack): (&WideKey, &Stack),
+    ) {
+        assert!(number <= BUDGET && self.inbox.take(notice));
+        assert_eq!(notice[12..16], [0x88, 0xB5, 0x80, stream as u8]);
+        assert_eq!(notice[16..20], number.to_be_bytes());
+        let said = &notice[12 + HEADER..];
+        let hops = stack.hops();
+        assert_eq!(said[..2], [self.turns[stream / 128], OF_PATH | (3 + 2 * hops.len()) as u8]);
+        let mut nodes: Vec<u32> = hops.take(5).map(|hop| hop.node).collect();
+        nodes.resize(5, 0);
+        let words = nodes.iter().flat_map(|node| node.to_be_bytes());
+        assert!(words.eq(said[2..22].iter().copied()), "{said:02x?}: {stack:?}");
+        assert_eq!(key_of(said), *key);
+        self.paths += 1;
     }
 
     pub(super) fn has_seen_any(&self) -> bool {
         self.packets > 0
     }
+}
+
+/// The bit of a notice's places by which it is of a stack.
+const OF_PATH: u8 = 0x80;
+
+/// Whether a notice is of a stack by which a key came there.
+pub(super) fn is_of_path(notice: &[u8]) -> bool {
+    notice[12 + HEADER + 1] & OF_PATH != 0
+}
+
+/// The flow of the packet behind what a notice says.
+fn key_of(said: &[u8]) -> WideKey {
+    let packet = [&[0; 12], &said[22..]].concat();
+    let (found, _) = read(&packet).unwrap_or_else(|| panic!("{packet:02x?}"));
+    found
 }
 
 /// The flow of the front of a packet.
@@ -216,8 +261,8 @@ fn latencies_about_the_threshold_are_found_from_an_eighth_above_it_on() {
         rig.pass(FABRIC, &with_hops(bytes, &hops), own_ns);
     }
     rig.compare();
-    let Inflated { packets, near: [missed, found], several, .. } = rig.inflated;
-    assert!(packets > 300 && several > 3, "{packets} {several}");
+    let Inflated { packets, near: [missed, found], several, paths, .. } = rig.inflated;
+    assert!(packets > 300 && several > 3 && paths > 3, "{packets} {several} {paths}");
     assert!(missed > 30 && found > 30, "{missed} {found}");
 }
 

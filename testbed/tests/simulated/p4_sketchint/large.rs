@@ -33,6 +33,19 @@ fn part(part: usize, group: usize) -> (String, usize) {
     (format!("Egress.large.{}", REGISTERS[register]), first)
 }
 
+/// What becomes of a packet's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Key {
+    /// Its flow is not large.
+    Small,
+    /// It is there.
+    There,
+    /// It is there since this packet.
+    New,
+    /// It is not.
+    Refused,
+}
+
 /// A group.
 pub(super) struct Large {
     /// Counters of 8, 16 and 32 bits.
@@ -73,8 +86,8 @@ impl Large {
         }
     }
 
-    /// Counts a packet; of one of a large flow, gives whether its key is there now.
-    pub(super) fn record(&mut self, hashes: &Hashes, key: &WideKey) -> Option<bool> {
+    /// Counts a packet.
+    pub(super) fn record(&mut self, hashes: &Hashes, key: &WideKey) -> Key {
         *self.packets.entry(*key).or_default() += 1;
         let (mut is_large, mut smallest) = (true, u32::MAX);
         for (level, counters) in (2..).zip(&mut self.sizes) {
@@ -90,11 +103,11 @@ impl Large {
             is_large &= counters[at] > MOST;
         }
         if !is_large {
-            return None;
+            return Key::Small;
         }
         let Some(of_ipv4) = narrow(key) else {
             self.refused.insert(*key);
-            return Some(false);
+            return Key::Refused;
         };
         let [src, dst, ports, protocol] = words(&of_ipv4);
         let tag = tag(hashes, protocol);
@@ -104,18 +117,18 @@ impl Large {
             let [owners, rest] = &mut self.parts[2 * table..2 * table + 2] else { break };
             if owners[at][0] == 0 {
                 (owners[at], rest[at]) = ([tag, src], [dst, ports]);
-                return Some(true);
+                return Key::New;
             }
             if owners[at][0] == tag {
                 let is_there = rest[at] == [dst, ports] && dst != 0;
                 if !is_there {
                     self.refused.insert(*key);
                 }
-                return Some(is_there);
+                return if is_there { Key::There } else { Key::Refused };
             }
         }
         self.refused.insert(*key);
-        Some(false)
+        Key::Refused
     }
 
     /// What a flow has had at most.

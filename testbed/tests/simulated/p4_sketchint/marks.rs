@@ -4,7 +4,7 @@ use calumma_edge::parse::{Parsed, parse};
 use calumma_tna::Entry;
 
 use super::packets::is_read;
-use super::{DOMAIN, FABRIC, HOST, Rig};
+use super::{CPU, DOMAIN, FABRIC, HOST, Rig};
 use crate::captures::{LONGEST, captured};
 use crate::switch::{Numbers, checksum, packet};
 
@@ -40,8 +40,11 @@ fn sink() -> Rig {
     rig
 }
 
+/// What leaves of a packet, notices aside.
 fn sent(rig: &mut Rig, from: u16, to: u16, bytes: &[u8]) -> Option<Vec<u8>> {
-    match &rig.switch.inject(from, bytes)[..] {
+    let mut sent = rig.switch.inject(from, bytes);
+    sent.retain(|(port, _)| *port != CPU);
+    match &sent[..] {
         [] => None,
         [(port, sent)] if *port == to => Some(sent.clone()),
         other => panic!("{other:?}"),

@@ -3,11 +3,32 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use calumma_analysis::Flow;
+use calumma_sketch::sketchint::Quarters;
 use calumma_sketchint_analysis::Delays;
-use calumma_sketchint_analysis::report::{Change, FlowReport, Found, Heavy, SinkReport};
+use calumma_sketchint_analysis::report::{Change, FlowReport, Found, Heavy, HopReport, SinkReport};
 use proptest::prelude::*;
 
 use super::{CHANGE, Counted, HEAVY, PATHS, Truth, key, mean, names, near, node_of};
+
+/// Percentiles of a flow at a switch with their bounds, in microseconds.
+pub(crate) fn quantiles(hop: &HopReport) -> [(usize, [Option<f64>; 3]); 3] {
+    [
+        (50, [hop.p50_us, hop.p50_min_us, hop.p50_max_us]),
+        (90, [hop.p90_us, hop.p90_min_us, hop.p90_max_us]),
+        (99, [hop.p99_us, hop.p99_min_us, hop.p99_max_us]),
+    ]
+}
+
+/// Whether percentiles are known within a quarter of an octave, of latencies that were all counted
+/// by size.
+pub(crate) fn are_near(hop: &HopReport) -> Result<(), TestCaseError> {
+    for (_, [number, low, high]) in quantiles(hop) {
+        prop_assert_eq!(number.is_some(), hop.max_us.is_some(), "{:?}", hop);
+        let Some((low, high)) = low.zip(high) else { continue };
+        prop_assert!(high < low * Quarters::FACTOR, "{:?}", hop);
+    }
+    Ok(())
+}
 
 pub(crate) fn check(
     (found, asked): (&Found, &[FlowReport]),
@@ -74,11 +95,7 @@ pub(crate) fn check(
                 prop_assert!(hop.min_us.is_none_or(|reported| near(reported, min)));
                 let are_few = at.latencies.len() < 3 && hop.max_us.is_some();
                 prop_assert!(hop.min_us.is_some() || !are_few, "{:?}", hop);
-                let quantiles = [
-                    (50, (hop.p50_us, hop.p50_min_us, hop.p50_max_us)),
-                    (99, (hop.p99_us, hop.p99_min_us, hop.p99_max_us)),
-                ];
-                for (percent, (exactly, low, high)) in quantiles {
+                for (percent, [number, low, high]) in quantiles(hop) {
                     let mut sorted = at.latencies.clone();
                     sorted.sort_unstable();
                     let rank = (percent * sorted.len()).div_ceil(100);
@@ -86,11 +103,13 @@ pub(crate) fn check(
                     prop_assert_eq!(low.is_some() && high.is_some(), hop.max_us.is_some());
                     prop_assert!(low.is_none_or(|low| low <= truth), "{} {:?}", truth, hop);
                     prop_assert!(high.is_none_or(|high| high >= truth), "{} {:?}", truth, hop);
-                    prop_assert!(exactly.is_none_or(|of| of == truth), "{} {:?}", truth, hop);
+                    let is_between = |of: f64| low <= Some(of) && Some(of) <= high;
+                    prop_assert!(number.is_none_or(is_between), "{} {:?}", truth, hop);
                     // One is the maximum, and of two latencies both are known by their sum.
                     let is_known = percent == 99 || sorted.len() < 3;
                     let is_known = is_known && sorted.len() < 100 && low.is_some();
-                    prop_assert!(exactly.is_some() || !is_known, "{} {:?}", truth, hop);
+                    prop_assert!(number == Some(truth) || !is_known, "{} {:?}", truth, hop);
+                    prop_assert!(number == low || low < high, "{} {:?}", truth, hop);
                 }
             }
         }

@@ -15,9 +15,9 @@ use calumma_analysis::{
 use calumma_epoch::{EpochClock, Guards};
 use calumma_plane::Record;
 use calumma_plane::int::{Hop, Stack};
-use calumma_sketch::sketchint::{Inflation, Shape};
+use calumma_sketch::sketchint::{Claims, Inflation, Shape};
 use calumma_sketch::{FlowKey, HashFamily, HashKey, WideKey};
-use calumma_sketchint::frames::{Entered, Layout};
+use calumma_sketchint::frames::{Entered, Layout, PathSeen};
 use calumma_sketchint::plane::{Leaving, SinkSetup, SinkWindow};
 use calumma_sketchint_analysis::report::{By, Change, FlowReport, Found, Packets, PathReport};
 use calumma_sketchint_analysis::{Delivered, FlowInWindow, Limits, TABLES, Windows};
@@ -166,6 +166,7 @@ fn truth(sink: &'static str, own: u32, packets: &[Packet], all: &mut Counted) {
 struct Network {
     windows: Windows,
     layout: Layout,
+    claims: Arc<Claims>,
     family: HashFamily,
     hash_key: u64,
     lcores: usize,
@@ -177,6 +178,8 @@ struct Network {
     tofino: bool,
     /// What that says of inflated latencies, and how many more there may be.
     inflated: (Vec<Inflation<WideKey>>, u64),
+    /// What it has of stacks of large flows.
+    seen: Vec<PathSeen>,
     /// Packets of IPv6 that it can't tell the flow of.
     unclassified: u64,
 }
@@ -196,6 +199,7 @@ impl Network {
         Self {
             windows,
             layout,
+            claims: layout.claims(lcores),
             family,
             hash_key,
             lcores,
@@ -204,6 +208,7 @@ impl Network {
             entered,
             tofino,
             inflated: (Vec::new(), 0),
+            seen: Vec::new(),
             unclassified: 0,
         }
     }
@@ -214,6 +219,7 @@ impl Network {
             layout: self.layout,
             own: Some(own),
             family: self.family.clone(),
+            claims: self.claims.clone(),
             clock: clock(),
             has_times: false,
         };
@@ -244,6 +250,7 @@ impl Network {
         if self.tofino && own == 2 {
             tofino::keeps(&mut window, self.unclassified);
             (window.inflated, window.totals.inflated_full) = self.inflated.clone();
+            window.seen.clone_from(&self.seen);
         }
         Side {
             system: SystemId::SKETCHINT,
@@ -357,16 +364,23 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn with_room_for_all_every_number_is_exact(traffic in traffic(30), lcores in 1..3_usize) {
-        let shape = Shape { tower_words: 512, row_sets: 64, ..Shape::default() };
+    fn with_room_for_all_every_number_is_exact(
+        traffic in traffic(30),
+        lcores in 1..3_usize,
+        quantiles in prop::sample::select(vec![0_u16, 3, 1000]),
+    ) {
+        let shape = Shape { tower_words: 512, row_sets: 64, quantiles, ..Shape::default() };
         let reports = play(&traffic, &mut Network::new(layout(shape), lcores))?;
         for found in &reports {
-            for sink in found.sinks.iter().filter(|sink| sink.rows_refused == 0) {
+            for sink in found.sinks.iter().filter(|sink| sink.rows_refused + sink.rows_evicted == 0) {
                 prop_assert_eq!(sink.flows, sink.flows_exact);
                 prop_assert_eq!(sink.cardinality_error, Some(0.0));
                 prop_assert_eq!(sink.entropy_min, sink.entropy_max);
                 let flows = found.flows.iter().filter(|of| of.sink == sink.edge);
                 prop_assert!(flows.clone().all(|of| of.exact));
+                if quantiles == 1000 {
+                    flows.clone().flat_map(|of| &of.hops).try_for_each(check::are_near)?;
+                }
                 prop_assert_eq!(flows.count() as u64, sink.flows);
                 let says_all = found.coverage.sinks.int_packets == found.coverage.sinks.packets
                     && found.coverage.sinks.partial == 0;
@@ -384,10 +398,12 @@ proptest! {
         lcores in 1..3_usize,
         row_sets in prop::sample::select(vec![0_u32, 1, 2]),
         (hops, paths, nodes, keys) in (1..4_u8, 1..6_u16, 1..8_u16, 1..9_u16),
+        quantiles in 0..9_u16,
     ) {
+        let quantiles = if row_sets == 0 { 0 } else { quantiles };
         let shape = Shape {
             tower_words: 32, pair_buckets: 64, row_sets, hops, paths, nodes, keys, inflated: 2,
-            ..Shape::default()
+            quantiles, ..Shape::default()
         };
         play(&traffic, &mut Network::new(layout(shape), lcores))?;
     }
@@ -447,6 +463,25 @@ fn a_flow_that_waits_is_named_with_its_switch() {
     assert_eq!((inflated.by, inflated.at_least, inflated.at_most), (By::Rows, 1, Some(1)));
     let at: Vec<_> = found.nodes.iter().map(|node| (&*node.node, node.inflated)).collect();
     assert_eq!(at, [("e1", Some(0)), ("e2", Some(0)), ("s1", Some(1))]);
+}
+
+#[test]
+fn a_flow_without_a_row_that_waits_is_named_by_an_estimate() {
+    let mut network = Network::new(layout(Shape { row_sets: 1, ..Shape::default() }), 1);
+    let mut packets: Vec<Packet> = (1..9).flat_map(|flow| packets_of(flow, 1, 50)).collect();
+    packets.extend(packets_of(9, 1, 20));
+    let waits = |flow| Packet { flow, latencies: [1000, 60_000, 0], ..packets[0].clone() };
+    let waiting = [waits(9), waits(1)];
+    packets.extend(waiting);
+    let found = network.report([&packets, &[]]).findings;
+    let of = |by: By| {
+        let all = found.inflated.iter().filter(move |of| of.by == by);
+        all.map(|of| (of.flow, &*of.node, of.count)).collect::<Vec<_>>()
+    };
+    assert_eq!(of(By::Rows), [(Flow::from(&key(1)), "s1", Some(1))]);
+    assert_eq!(of(By::Towers), [(Flow::from(&key(9)), "s1", Some(1))]);
+    let s1 = found.nodes.iter().find(|node| node.node == "s1").unwrap();
+    assert_eq!((s1.inflated, s1.inflated_at_least), (None, 1));
 }
 
 #[test]

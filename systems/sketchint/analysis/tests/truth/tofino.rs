@@ -2,14 +2,14 @@
 //! is known of them is said to be unknown, and what the others say has bounds that hold.
 
 use calumma_analysis::Flow;
-use calumma_sketch::sketchint::{Inflation, NodeSums, Shape};
+use calumma_sketch::sketchint::{Inflation, NodeSums, Path, Shape};
 use calumma_sketch::{KeyKind, TowerSketch, WideKey};
-use calumma_sketchint::frames::{NO_TIME, Window};
+use calumma_sketchint::frames::{NO_TIME, PathSeen, Window};
 use calumma_sketchint_analysis::FlowInWindow;
 use calumma_sketchint_analysis::report::{By, FlowReport};
 use proptest::prelude::*;
 
-use super::{Network, key, layout, packets_of, play, traffic};
+use super::{Network, key, layout, names, packets_of, play, traffic};
 
 /// Leaves of a window what a Tofino keeps of one.
 pub(crate) fn keeps(window: &mut Window, unclassified: u64) {
@@ -150,5 +150,33 @@ fn inflated_latencies_by_towers_have_bounds_where_notices_were_lost() {
         // Nothing of that is certain of the switches.
         let certain = found.nodes.iter().map(|node| (node.inflated, node.inflated_at_least));
         assert!(certain.clone().all(|of| of == (None, 0)), "{:?}", certain.collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn the_stack_of_one_packet_is_a_path_of_which_no_more_is_known() {
+    let seen = |flow, nodes: &[u32], is_partial| PathSeen {
+        key: key(flow).into(),
+        path: Path::new(nodes.iter().copied(), is_partial),
+    };
+    let mut network = Network::new(layout(shape(256)), 1);
+    network.tofino = true;
+    network.seen = vec![seen(1, &[1, 3], false), seen(2, &[1], true)];
+    let packets = [packets_of(1, 1, 50), packets_of(1, 2, 9), packets_of(2, 2, 40)].concat();
+    let found = network.report([&packets, &packets_of(3, 3, 5)]).findings;
+    let [one, two] = [1, 2].map(|number| {
+        let flow = Flow::from(&key(number));
+        found.flows.iter().find(|of| of.flow == flow).unwrap()
+    });
+    let [path] = &one.paths[..] else { panic!("{one:?}") };
+    assert_eq!((&path.path[..], path.partial), (&names(&[1, 3], "e2")[..], false));
+    assert_eq!((path.packets, path.at_least, path.once), (None, 1, true));
+    let [path] = &two.paths[..] else { panic!("{two:?}") };
+    assert_eq!((path.path.len(), path.partial, path.once), (2, true, true));
+    // So it came by these switches, and by others for all that is known.
+    for (flow, node, at_least) in [(one, "s1", 1), (one, "s2", 0), (two, "e1", 1), (two, "s2", 0)] {
+        let hop = flow.hops.iter().find(|hop| hop.node == node).unwrap();
+        assert_eq!(hop.packets.at_least, at_least, "{hop:?}");
+        assert!(hop.packets.at_most > Some(1) && hop.packets.packets.is_none(), "{hop:?}");
     }
 }
