@@ -80,6 +80,7 @@ fn main() -> Result<()> {
         case.in_cycles(&name)
     });
     let mut steps: Vec<_> = edge::stages().into_iter().chain(in_cycles).collect();
+    steps.extend(edge::stacks());
     steps.retain(|step| wanted(step.name()));
     figures.extend(measure::in_turns(steps, rounds));
     // The EAL binds this thread to a CPU, so these come last.

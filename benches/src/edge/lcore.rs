@@ -36,6 +36,7 @@ const MBUFS: u32 = 1023;
 const ROUTED: &str = r#"
 name = "e1"
 controller = "127.0.0.1:9"
+carrier = { kind = "tos" }
 port = [{ name = "hosts", role = "host" }, { name = "fabric", role = "fabric" }]
 [forwarding]
 mode = "routed"
@@ -101,7 +102,7 @@ pub fn forwarding(eal: &Eal) -> Result<Vec<Case<'static>>> {
 
 /// Nanoseconds a packet of the middle one of bursts that took so many cycles of the time stamp
 /// counter each.
-fn middle(mut bursts: Vec<u64>) -> f64 {
+pub(super) fn middle(mut bursts: Vec<u64>) -> f64 {
     let at = bursts.len() / 2;
     let (_, middle, _) = bursts.select_nth_unstable(at);
     *middle as f64 * 1e9 / dpdk::tsc_hz() as f64 / BURST as f64
@@ -143,6 +144,7 @@ impl<F: Forwarder> Lcore<F> {
             ports.push(PortQueues {
                 rx,
                 tx,
+                number: at as u16,
                 role,
                 host_sink: false,
                 peer: 1 - at,

@@ -468,6 +468,7 @@ impl Link {
                 };
                 let text = format!(
                     "name = \"e1\"\ncontroller = \"127.0.0.1:{CONTROLLER_PORT}\"\n\
+                     carrier = {{ kind = \"tos\" }}\n\
                      [polling]\ncontrol_cpu = {GENERATOR_CPU}\n{ports}"
                 );
                 fs::write(&config, text).context("writing an edge's configuration")?;

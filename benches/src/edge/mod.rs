@@ -16,12 +16,14 @@ mod link;
 mod ovs;
 mod ratios;
 mod sketching;
+mod stacks;
 mod stages;
 
 pub use drawn::draw;
 pub use lcore::{eal, forwarding};
 pub use link::{Link, Measuring, SWITCH_CPU, Switch};
 pub use ovs::Ovs;
+pub use stacks::stacks;
 pub use stages::stages;
 
 use std::collections::BTreeMap;

@@ -47,6 +47,9 @@ impl Packet for Frame {
     }
 }
 
+/// The hierarchy of all packets that are marked.
+const CANDIDATE: Hierarchy = Hierarchy::HlCandidate;
+
 /// What is done to a burst that has arrived.
 type Step = Box<dyn FnMut(&mut [Frame], &[FlowKey])>;
 
@@ -76,6 +79,8 @@ pub fn stages() -> Vec<Case<'static>> {
     let mut hashes = [Hashes::default(); BURST];
     let hashing = family.clone();
     let (signer, numbers) = (Signer::new(Secret::new([7; 32]), 10), Numbers::new());
+    let places: [(u16, u16); BURST] = std::array::from_fn(|at| (at as u16, 14));
+    let (by_id, of_none) = (signer.clone(), Numbers::new());
     let mut worker = measuring_worker();
     vec![
         each(
@@ -97,23 +102,24 @@ pub fn stages() -> Vec<Case<'static>> {
         record("edge.stage.hash_classify_and_encode.ns", all),
         each(
             "edge.stage.mark.ns",
-            Box::new(|frames, _| {
-                for frame in frames {
-                    PlainTos::default().write(
-                        &mut frame.0,
-                        14,
-                        Mark::plain(1, Hierarchy::HlCandidate),
-                    );
-                }
+            Box::new(move |frames, _| {
+                let (places, stamp) = (&places[..frames.len()], Mark::plain(1, CANDIDATE));
+                PlainTos::default().write_all(frames, places, stamp, &[CANDIDATE; BURST]);
             }),
         ),
         each(
             "edge.stage.mark_by_ip_id.ns",
             Box::new(move |frames, _| {
-                let carrier = IpId { signer: Some(&signer), numbers: &numbers, claims: 0 };
-                for frame in frames {
-                    carrier.write(frame, 14, Mark::of_epoch(10, Hierarchy::HlCandidate));
-                }
+                let carrier = IpId::new(Some(&signer), &numbers);
+                let (places, stamp) = (&places[..frames.len()], Mark::of_epoch(10, CANDIDATE));
+                carrier.write_all(frames, places, stamp, &[CANDIDATE; BURST]);
+            }),
+        ),
+        each(
+            "edge.stage.can_mark_by_ip_id.ns",
+            Box::new(move |frames, _| {
+                let carrier = IpId::new(Some(&by_id), &of_none);
+                black_box(carrier.can_carry_all(frames, &places[..frames.len()]));
             }),
         ),
         each(

@@ -31,6 +31,9 @@ pub(super) const HEADER_WORDS: usize = 3;
 /// Most words that Length says.
 pub(super) const MOST_WORDS: usize = 255;
 
+/// Most bytes of an IP packet.
+pub(super) const MOST_LEN: usize = u16::MAX as usize;
+
 /// Most words of a hop: each of the 16 bits one, three of them two.
 pub(super) const MOST_HOP_WORDS: usize = 19;
 
@@ -190,8 +193,8 @@ pub fn ip_offset(bytes: &[u8], carrier: Carrier) -> Option<usize> {
     match (found, carrier) {
         (TYPE_IPV4 | TYPE_IPV6, _) => Some(end),
         (_, Carrier::Shim(shim)) if found == shim.ether_type => {
-            let behind = carrier::Shim::ether_type_behind(bytes, end)?;
-            matches!(behind, TYPE_IPV4 | TYPE_IPV6).then_some(end + carrier::Shim::LEN)
+            let (behind, end) = carrier::Shim::ether_type_behind(bytes, end)?;
+            matches!(behind, TYPE_IPV4 | TYPE_IPV6).then_some(end)
         }
         _ => None,
     }

@@ -9,6 +9,7 @@
 //! touched (`worker`).
 
 pub mod header;
+pub mod plain;
 pub mod push;
 pub mod report;
 pub mod strip;
@@ -172,11 +173,19 @@ impl Hop {
     };
 }
 
-/// The hops of a packet, from its source on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The hops of a packet, from its source on. What they say stands in columns, of which nobody
+/// touches those that say nothing.
+#[derive(Clone, Copy, Debug)]
 pub struct Stack {
-    hops: [Hop; MOST_HOPS],
+    /// Zeros behind the last hop.
+    nodes: [u32; MOST_HOPS],
+    latencies: [u32; MOST_HOPS],
+    /// Of any value where hops say no more than node and latency, here and below.
+    queued: [u32; MOST_HOPS],
+    times: [(u64, u64); MOST_HOPS],
     len: u8,
+    /// Whether a hop says more than that.
+    says_more: bool,
     /// Whether a switch could not push, for lack of room or of hops: the path may have more
     /// switches than are named here.
     pub is_partial: bool,
@@ -184,29 +193,108 @@ pub struct Stack {
 
 impl Stack {
     /// No hops.
-    pub const EMPTY: Self = Self { hops: [Hop::UNKNOWN; MOST_HOPS], len: 0, is_partial: false };
+    pub const EMPTY: Self = Self {
+        nodes: [0; MOST_HOPS],
+        latencies: [UNKNOWN; MOST_HOPS],
+        queued: [UNKNOWN; MOST_HOPS],
+        times: [(u64::MAX, u64::MAX); MOST_HOPS],
+        len: 0,
+        says_more: false,
+        is_partial: false,
+    };
+
+    /// How many hops it has.
+    #[inline]
+    pub fn len(&self) -> usize {
+        usize::from(self.len)
+    }
+
+    /// Whether it has none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
 
     /// Its hops, from the source on.
-    #[inline]
-    pub fn hops(&self) -> &[Hop] {
-        &self.hops[..usize::from(self.len)]
+    pub fn hops(&self) -> impl ExactSizeIterator<Item = Hop> + DoubleEndedIterator {
+        (0..self.len()).map(|at| {
+            let hop = Hop { node: self.nodes[at], latency_ns: self.latencies[at], ..Hop::UNKNOWN };
+            let (ingress_ns, egress_ns) = self.times[at];
+            let queued = self.queued[at];
+            if self.says_more { Hop { queued, ingress_ns, egress_ns, ..hop } } else { hop }
+        })
+    }
+
+    /// The numbers of the hops' switches, from the source on; zeros behind them.
+    #[inline(always)]
+    pub fn nodes(&self) -> &[u32; MOST_HOPS] {
+        &self.nodes
+    }
+
+    /// The latency at each hop, as in [`Hop`].
+    #[inline(always)]
+    pub fn latencies(&self) -> &[u32] {
+        &self.latencies[..self.len().min(MOST_HOPS)]
+    }
+
+    /// How many waited in the queue of each hop, likewise.
+    #[inline(always)]
+    pub fn queued(&self) -> &[u32] {
+        let queued = if self.says_more { &self.queued } else { &UNKNOWNS };
+        &queued[..self.len().min(MOST_HOPS)]
     }
 
     /// Takes all hops out.
     #[inline]
     pub fn clear(&mut self) {
-        (self.len, self.is_partial) = (0, false);
+        self.nodes = [0; MOST_HOPS];
+        (self.len, self.says_more, self.is_partial) = (0, false, false);
     }
 
     /// Adds the next hop on the packet's way; where there is no room for it, the stack is partial.
     #[inline]
     pub fn push(&mut self, hop: Hop) {
-        match self.hops.get_mut(usize::from(self.len)) {
-            Some(place) => {
-                *place = hop;
-                self.len += 1;
-            }
-            None => self.is_partial = true,
+        let at = self.len();
+        let Hop { node, latency_ns, queued, ingress_ns, egress_ns } = hop;
+        let Some(place) = self.nodes.get_mut(at) else {
+            self.is_partial = true;
+            return;
+        };
+        (*place, self.latencies[at]) = (node, latency_ns);
+        let says_more = queued != UNKNOWN || (ingress_ns, egress_ns) != (u64::MAX, u64::MAX);
+        if says_more && !self.says_more {
+            self.says_more = true;
+            self.queued[..at].fill(UNKNOWN);
+            self.times[..at].fill((u64::MAX, u64::MAX));
         }
+        if self.says_more {
+            (self.queued[at], self.times[at]) = (queued, (ingress_ns, egress_ns));
+        }
+        self.len += 1;
+    }
+
+    /// Takes all hops out, and adds those of these bytes, the last one first, each of four bytes
+    /// for its node and four for its latency.
+    #[inline(always)]
+    fn read_short(&mut self, hops: &[[u8; 8]]) {
+        self.clear();
+        let places = self.nodes.iter_mut().zip(&mut self.latencies);
+        for ((node, latency), hop) in places.zip(hops.iter().rev()) {
+            let hop = u64::from_be_bytes(*hop);
+            (*node, *latency) = ((hop >> 32) as u32, hop as u32);
+        }
+        self.len = hops.len().min(MOST_HOPS) as u8;
+        self.is_partial = hops.len() > MOST_HOPS;
     }
 }
+
+impl PartialEq for Stack {
+    fn eq(&self, other: &Self) -> bool {
+        self.is_partial == other.is_partial && self.hops().eq(other.hops())
+    }
+}
+
+impl Eq for Stack {}
+
+/// What hops say that say nothing.
+static UNKNOWNS: [u32; MOST_HOPS] = [UNKNOWN; MOST_HOPS];

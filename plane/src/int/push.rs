@@ -1,8 +1,8 @@
 //! Putting stacks and hops into packets.
 
 use super::header::{
-    ETHERNET, Found, HEADERS, HOPS_EXCEEDED, Header, MOST_BEFORE, MOST_HOP_WORDS, MOST_WORDS,
-    MTU_EXCEEDED, SHIM, set_marker, write_hop,
+    ETHERNET, Found, HEADERS, HOPS_EXCEEDED, Header, MOST_BEFORE, MOST_HOP_WORDS, MOST_LEN,
+    MOST_WORDS, MTU_EXCEEDED, SHIM, set_marker, write_hop,
 };
 use super::{Hop, Insertion};
 use crate::packet::Packet;
@@ -144,9 +144,6 @@ pub fn source<P: Packet>(
     set_marker(packet, ip_offset, true);
     Ok(pushed)
 }
-
-/// Most bytes of an IP packet.
-const MOST_LEN: usize = u16::MAX as usize;
 
 /// Puts a switch's own hop onto the stack that was found in a packet; `mtu` bytes may follow the
 /// Ethernet header afterwards.

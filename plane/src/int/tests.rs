@@ -22,12 +22,12 @@ const UDP: u8 = 17;
 const ETHERNET: usize = 14;
 
 /// An insertion of a domain that no random bytes are likely to have.
-fn insertion(instructions: Instructions, hops: u8) -> Insertion {
+pub(super) fn insertion(instructions: Instructions, hops: u8) -> Insertion {
     let [domain, node] = [0xC4A1, 7].map(|number| NonZeroU16::new(number).unwrap());
     Insertion { domain, node, instructions, hops }
 }
 
-fn ours() -> Domains {
+pub(super) fn ours() -> Domains {
     let mut domains = Domains::default();
     domains.learn(NonZeroU16::new(0xC4A1).unwrap());
     domains
@@ -35,12 +35,12 @@ fn ours() -> Domains {
 
 /// The transport header and payload of a packet.
 #[derive(Clone, Debug)]
-struct Segment {
-    protocol: u8,
-    bytes: Vec<u8>,
+pub(super) struct Segment {
+    pub(super) protocol: u8,
+    pub(super) bytes: Vec<u8>,
 }
 
-fn segments() -> impl Strategy<Value = Segment> {
+pub(super) fn segments() -> impl Strategy<Value = Segment> {
     let payload = || prop::collection::vec(any::<u8>(), 0..80);
     let tcp = (0usize..=10, payload(), any::<[u8; 12]>()).prop_map(|(options, payload, first)| {
         let mut bytes = first.to_vec();
@@ -63,13 +63,13 @@ fn segments() -> impl Strategy<Value = Segment> {
 
 /// What is done about the transport checksum of a packet.
 #[derive(Clone, Copy, Debug)]
-enum Sum {
+pub(super) enum Sum {
     Right,
     None,
     Any(u16),
 }
 
-fn sums() -> impl Strategy<Value = Sum> {
+pub(super) fn sums() -> impl Strategy<Value = Sum> {
     prop_oneof![
         4 => Just(Sum::Right),
         1 => Just(Sum::None),
@@ -80,21 +80,21 @@ fn sums() -> impl Strategy<Value = Sum> {
 
 /// A frame: VLAN tags, family, IP options or extension headers, padding behind the packet.
 #[derive(Clone, Debug)]
-struct Shape {
-    tags: usize,
-    ipv6: bool,
-    more: usize,
-    tos: u8,
-    padding: usize,
+pub(super) struct Shape {
+    pub(super) tags: usize,
+    pub(super) ipv6: bool,
+    pub(super) more: usize,
+    pub(super) tos: u8,
+    pub(super) padding: usize,
 }
 
-fn shapes() -> impl Strategy<Value = Shape> {
+pub(super) fn shapes() -> impl Strategy<Value = Shape> {
     (0usize..3, any::<bool>(), 0usize..4, any::<u8>(), 0usize..20)
         .prop_map(|(tags, ipv6, more, tos, padding)| Shape { tags, ipv6, more, tos, padding })
 }
 
 /// The frame, and where its IP header begins.
-fn frame(shape: &Shape, segment: &Segment, sum: Sum) -> (Vec<u8>, usize) {
+pub(super) fn frame(shape: &Shape, segment: &Segment, sum: Sum) -> (Vec<u8>, usize) {
     let Shape { tags, ipv6, more, tos, padding } = *shape;
     let untagged = if ipv6 {
         let extension: &[u8] = &[0, 1, 4, 0, 0, 0, 0];
@@ -188,7 +188,7 @@ fn instructions() -> impl Strategy<Value = Instructions> {
     })
 }
 
-fn hops() -> impl Strategy<Value = Vec<Hop>> {
+pub(super) fn hops() -> impl Strategy<Value = Vec<Hop>> {
     let hop = (any::<u32>(), any::<u32>(), 0u32..0xFF_FFFF, any::<[u64; 2]>()).prop_map(
         |(node, latency_ns, queued, [ingress_ns, egress_ns])| Hop {
             node,
@@ -317,7 +317,7 @@ fn where_only_the_header_fits_the_stack_says_that_a_hop_is_missing() {
     let mut stack = Stack::EMPTY;
     let seen = found(&packet, ip);
     read(&packet, &seen, &mut stack);
-    assert!(stack.is_partial && stack.hops().is_empty());
+    assert!(stack.is_partial && stack.is_empty());
     // The next switch has more room.
     assert_eq!(push::transit(&mut packet, &seen, &Hop::UNKNOWN, len + HEADERS + 8), Pushed::Hop);
     let seen = found(&packet, ip);
@@ -479,7 +479,7 @@ proptest! {
         read(&packet, &seen, &mut stack);
         let wanted: Vec<Hop> =
             pushed.into_iter().map(|hop| as_asked(hop, asked.instructions)).collect();
-        prop_assert_eq!(stack.hops(), &wanted[..]);
+        prop_assert_eq!(stack.hops().collect::<Vec<_>>(), wanted);
         prop_assert_eq!(stack.is_partial, missing);
         prop_assert!(could_be_taken(&packet, ip));
         prop_assert!(strip(&mut packet, ip, &seen, Goes::ToHost));
@@ -560,7 +560,7 @@ proptest! {
             let before = packet.clone();
             let mut stack = Stack::EMPTY;
             read(&packet, &seen, &mut stack);
-            prop_assert!(stack.hops().len() <= MOST_HOPS);
+            prop_assert!(stack.len() <= MOST_HOPS);
             if push::transit(&mut packet, &seen, &Hop::UNKNOWN, mtu) == Pushed::Nothing {
                 prop_assert_eq!(packet.bytes(), before.bytes());
             }

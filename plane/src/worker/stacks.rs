@@ -7,11 +7,11 @@ use super::masks::positions;
 use super::{Policy, Worker};
 use crate::Carrier;
 use crate::arrival::BurstArrival;
-use crate::carrier::Shim;
 use crate::counters::Counters;
 use crate::flows::{Flows, Stacks};
 use crate::int::header::{HEADERS, Seen, could_be_taken, ip_offset, look, set_marker, tos};
-use crate::int::push::{self, NotCarried};
+use crate::int::plain;
+use crate::int::push::{self, NotCarried, Pushed};
 use crate::int::strip::{Goes, read, strip};
 use crate::int::{Domains, Hop, Insertion, MARKER};
 use crate::measure::Sessions;
@@ -168,6 +168,10 @@ impl PendingStacks {
             let Some(packet) = packets.get_mut(at) else { break };
             let offset = usize::from(carrying.offsets[at]);
             let counters = &mut counters.int;
+            if plain::strip(packet, self.domains, |header| lent.as_mut()?.add(at, header)) {
+                counters.stripped += 1;
+                continue;
+            }
             match look(packet, offset, self.domains) {
                 Seen::Stack(found) if found.header.is_discarded() => {
                     counters.discarded += 1;
@@ -237,17 +241,27 @@ impl PendingStacks {
     ) {
         let counters = &mut counters.int;
         let mtu = usize::from(departure.mtu);
+        let arrival = arrival.filter(|_| !self.have_waited);
         for (packet, at) in packets.iter_mut().zip(positions(of)) {
             let is_source = self.sources >> at & 1 == 1;
             if !is_source && self.passing >> at & 1 == 0 {
                 continue;
             }
-            let Some(offset) = ip_offset(packet.bytes(), carrier) else { continue };
-            let arrival = arrival.filter(|_| !self.have_waited);
             let arrived = arrival.map(|arrival| arrival.of(packet.stamp()));
-            let hop = || Hop::met(insertion.node, arrived, departure.at_ns);
+            let hop = Hop::met(insertion.node, arrived, departure.at_ns);
             if is_source {
-                match push::source(packet, offset, (insertion, &hop()), self.dscp[at], mtu) {
+                if plain::source(packet, (insertion, &hop), self.dscp[at], mtu) {
+                    counters.inserted += 1;
+                    counters.count(Pushed::Hop);
+                    continue;
+                }
+            } else if plain::transit(packet, self.domains, &hop, mtu) {
+                counters.count(Pushed::Hop);
+                continue;
+            }
+            let Some(offset) = ip_offset(packet.bytes(), carrier) else { continue };
+            if is_source {
+                match push::source(packet, offset, (insertion, &hop), self.dscp[at], mtu) {
                     Ok(pushed) => {
                         counters.inserted += 1;
                         counters.count(pushed);
@@ -257,7 +271,7 @@ impl PendingStacks {
             } else if tos(packet, offset) & MARKER != 0 {
                 match look(packet, offset, self.domains) {
                     Seen::Stack(found) => {
-                        counters.count(push::transit(packet, &found, &hop(), mtu));
+                        counters.count(push::transit(packet, &found, &hop, mtu));
                     }
                     Seen::Malformed => counters.malformed += 1,
                     Seen::Fragment | Seen::Foreign => counters.foreign += 1,
@@ -348,7 +362,7 @@ impl Worker {
         let carrier = self.policy.carrier;
         let active = self.measurement.active().filter(|_| carrier.carries_stacks())?;
         let insertion = either!(&*active, active => active.insertion)?;
-        let mark = if let Carrier::Shim(_) = carrier { Shim::LEN } else { 0 };
+        let mark = if let Carrier::Shim(shim) = carrier { shim.longest() } else { 0 };
         let stack = HEADERS + 4 * insertion.instructions.words() * usize::from(insertion.hops);
         u16::try_from(mark + stack).ok()
     }

@@ -277,8 +277,8 @@ mod tests {
                 assert_eq!((found.header.domain, found.header.remaining), (7, MORE));
                 let mut stack = Stack::EMPTY;
                 read(&frame, &found, &mut stack);
-                assert_eq!(stack.hops().len(), usize::from(hops));
-                nodes.extend(stack.hops().iter().map(|hop| hop.node));
+                assert_eq!(stack.len(), usize::from(hops));
+                nodes.extend(stack.hops().map(|hop| hop.node));
             }
             assert_eq!(nodes.len(), 2 * usize::from(hops));
         }

@@ -52,14 +52,14 @@ fuzz_target!(
         let Seen::Stack(found) = look(&packet, ip, Domains::ANY) else { return };
         let mut stack = Stack::EMPTY;
         read(&packet, &found, &mut stack);
-        assert!(stack.hops().len() <= MOST_HOPS);
-        let hops = stack.hops().len();
+        assert!(stack.len() <= MOST_HOPS);
+        let hops = stack.len();
         let unchanged = packet.clone();
         match push::transit(&mut packet, &found, &Hop::UNKNOWN, mtu) {
             Pushed::Hop => {
                 let Seen::Stack(found) = look(&packet, ip, Domains::ANY) else { panic!("no stack") };
                 read(&packet, &found, &mut stack);
-                assert_eq!(stack.hops().len(), (hops + 1).min(MOST_HOPS));
+                assert_eq!(stack.len(), (hops + 1).min(MOST_HOPS));
             }
             Pushed::NoRoom | Pushed::NoHops => {
                 assert_eq!(packet.bytes().len(), unchanged.bytes().len());
