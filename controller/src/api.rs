@@ -310,6 +310,13 @@ pub struct CarrierStatus {
     pub offers: BTreeMap<String, Vec<String>>,
     /// Edges that have not said yet what they offer.
     pub missing: Vec<String>,
+    /// By `ip-id`, IPv4 packets without DF of more bytes carry no mark and are not measured:
+    /// `[domain] fabric_mtu`.
+    pub fabric_mtu: u16,
+    /// By node, those that have entered, since it started; only nodes that had any.
+    pub above_fabric_mtu: BTreeMap<String, u64>,
+    /// What to do about them, in words; absent where there were none.
+    pub remedy: Option<String>,
 }
 
 /// A carrier that was chosen.

@@ -37,6 +37,7 @@ use crate::ipfix::IpfixSection;
 pub use self::domain::DomainSection;
 pub use self::epoch::EpochSection;
 pub use self::generators::HashGenerators;
+pub use self::hash_key::HashKeyText;
 pub(crate) use self::hash_key::parse_hash_key;
 pub use self::key_rotation::KeyRotationSection;
 pub use self::probes::ProbesSection;
@@ -94,7 +95,7 @@ pub struct Config {
     pub state_dir: Option<PathBuf>,
     /// The hash key as 64 hexadecimal digits, where it is not to be drawn at random.
     #[serde(default)]
-    pub hash_key: Option<String>,
+    pub hash_key: Option<HashKeyText>,
     /// Where the generators of the hash functions' CRCs come from.
     #[serde(default)]
     pub hash_generators: HashGenerators,
@@ -315,7 +316,7 @@ impl Config {
     /// As [`load`](Self::load).
     pub fn parse_for(systems: &[&dyn System], text: &str, path: &str) -> Result<Self, ConfigError> {
         let config = Self::read(systems, text).map_err(|mut source| {
-            source.set_input(Some(text));
+            source.set_input(Some(&hash_key::without_keys(text)));
             ConfigError::Parse { path: path.to_owned(), source: Box::new(source) }
         })?;
         let checked = config.check().and_then(|()| config.check_systems(systems));
@@ -398,7 +399,7 @@ impl Config {
                 .map_err(|problem| format!("[topology]: {problem}"))?;
         }
         if let Some(key) = &self.hash_key {
-            parse_hash_key(key).map_err(|problem| format!("hash_key: {problem}"))?;
+            key.parse().map_err(|problem| format!("hash_key: {problem}"))?;
         }
         self.domain.domain().map_err(|problem| format!("[domain]: {problem}"))?;
         if self.grace_ms > 3_600_000 {
@@ -444,7 +445,7 @@ impl Config {
 
     /// The hash key, where the file has one.
     pub fn fixed_hash_key(&self) -> Option<HashKey> {
-        let key = parse_hash_key(self.hash_key.as_ref()?).ok()?;
+        let key = self.hash_key.as_ref()?.parse().ok()?;
         Some(self.hash_key_of(key))
     }
 
@@ -490,6 +491,7 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::alert::WebhookUrl;
 
     fn problem(text: &str) -> String {
         Config::parse(text, "controller.toml").unwrap_err().to_string()
@@ -524,8 +526,24 @@ mod tests {
                     [ipfix]\ncollector = '127.0.0.1:4739'\n";
         let bare = Config::parse(&format!("edges = ['e1', 'e2']\n{bare}"), "c.toml").unwrap();
         assert_eq!((config.archive, config.ipfix), (bare.archive, bare.ipfix));
-        let webhooks = vec!["http://127.0.0.1:8080/calumma".to_owned()];
+        let webhooks = vec![WebhookUrl::from("http://127.0.0.1:8080/calumma")];
         assert_eq!(config.alerts, Some(AlertsSection { webhooks, ..bare.alerts.unwrap() }));
+    }
+
+    #[test]
+    fn a_configuration_that_is_shown_has_no_secrets() {
+        let text = format!(
+            "edges = ['e1']\nhash_key = '{}'\n[alerts]\n\
+             webhooks = ['https://ada:5ecret@hooks.example.net/services/5ecret?token=5ecret']",
+            "7a".repeat(32)
+        );
+        let config = Config::parse(&text, "controller.toml").unwrap();
+        for shown in [format!("{config:?}"), format!("{config:#?}")] {
+            assert!(shown.contains("hash_key") && shown.contains("hooks.example.net"), "{shown}");
+            assert!(!shown.contains("7a7a") && !shown.contains("5ecret"), "{shown}");
+        }
+        let url = problem("edges = ['e1']\n[alerts]\nwebhooks = ['ftp://10.0.0.1/5ecret']");
+        assert!(url.contains("10.0.0.1") && !url.contains("5ecret"), "{url}");
     }
 
     #[test]
@@ -548,6 +566,9 @@ mod tests {
 
         let key = problem("edges = ['e1']\nhash_key = 'secret'");
         assert!(key.contains("openssl rand -hex 32") && !key.contains("secret'"), "{key}");
+
+        let cut_off = problem(&format!("edges = ['e1']\nhash_key = '{}", "7a".repeat(32)));
+        assert!(cut_off.contains("hash_key") && !cut_off.contains("7a7a"), "{cut_off}");
 
         let none = problem("edges = []");
         assert!(none.contains("name at least one"), "{none}");

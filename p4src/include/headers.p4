@@ -164,7 +164,8 @@ struct before_t {
 #endif
 }
 
-// As what a packet is counted at ingress: IPv6, from a host, measured.
+// As what a packet is counted at ingress: IPv6, from a host, measured. All three bits are of IPv4 that
+// is left out, since the fabric may cut it.
 typedef bit<3> class_t;
 const class_t IPV6 = 3w0b100;
 

@@ -14,6 +14,7 @@ typedef bit<2> datagram_t;
 const datagram_t UNTOUCHABLE = 0;     // a fragment, or covered by an authentication header
 const datagram_t FIRST_FRAGMENT = 1;  // may have become one on its way: is read, never written
 const datagram_t WHOLE = 2;
+const datagram_t LONG = 3;            // whole, and the fabric may cut it: enters without a mark
 
 const bit<8> PROTOCOL_AH = 51;
 
@@ -65,6 +66,7 @@ control Signature(in ipv4_h ipv4, inout metadata_t meta) {
     bit<1> enters;
     bit<1> known;
     bit<1> late;
+    bit<16> over;    // by how much the packet is longer than all links of the fabric take
 
     action of_host() {
         enters = 1;
@@ -95,20 +97,38 @@ control Signature(in ipv4_h ipv4, inout metadata_t meta) {
         size = 8;
     }
 
+    action limit(bit<16> fabric_mtu) {
+        over = ipv4.total_length |-| fabric_mtu;
+    }
+
+    // What every link of the fabric takes, as the control plane knows it.
+    table fabric {
+        actions = { limit; }
+        default_action = limit(0xFFFF);
+        size = 1;
+    }
+
     action is(datagram_t datagram) {
         meta.datagram = datagram;
     }
 
     table datagrams {
-        key = { ipv4.flags : ternary; ipv4.fragment : ternary; ipv4.protocol : ternary; }
+        key = {
+            ipv4.flags : ternary;
+            ipv4.fragment : ternary;
+            ipv4.protocol : ternary;
+            over : ternary;
+        }
         actions = { is; }
         const default_action = is(UNTOUCHABLE);
         const entries = {
-            (_, _, PROTOCOL_AH) : is(UNTOUCHABLE);
-            (0 &&& 1, 0, _) : is(WHOLE);
-            (1 &&& 1, 0, _) : is(FIRST_FRAGMENT);
+            (_, _, PROTOCOL_AH, _) : is(UNTOUCHABLE);
+            (1 &&& 1, 0, _, _) : is(FIRST_FRAGMENT);
+            (2 &&& 3, 0, _, _) : is(WHOLE);
+            (0 &&& 3, 0, _, 0) : is(WHOLE);
+            (0 &&& 3, 0, _, _) : is(LONG);
         }
-        size = 3;
+        size = 5;
     }
 
     // Of a packet from a host the signature; else what is wrong with the one it came with.
@@ -131,7 +151,15 @@ control Signature(in ipv4_h ipv4, inout metadata_t meta) {
         meta.class[0:0] = 0;
     }
 
-    // Claims are not known here: with one or without, a mark is valid.
+    // From a host, and counted as such.
+    action is_left_out() {
+        meta.fate = UNMEASURED;
+        meta.measured = false;
+        meta.class[2:2] = 1;
+    }
+
+    // Claims are not known here: with one or without, a mark is valid. One that fits in what can't
+    // have been marked is that of a packet that could not be cut where it entered.
     table fates {
         key = {
             enters : ternary;
@@ -142,20 +170,24 @@ control Signature(in ipv4_h ipv4, inout metadata_t meta) {
             wrong_next : ternary;
             late : ternary;
         }
-        actions = { takes_part; comes_late; stays_out; }
+        actions = { takes_part; comes_late; stays_out; is_left_out; }
         const default_action = stays_out(UNMARKED);
         const entries = {
             (_, UNTOUCHABLE, _, _, _, _, _) : stays_out(UNMEASURED);
             (1, FIRST_FRAGMENT, _, _, _, _, _) : stays_out(UNMEASURED);
             (_, FIRST_FRAGMENT, 0, _, _, _, _) : stays_out(UNMEASURED);
             (_, _, 0, _, _, _, _) : stays_out(UNKEYED);
+            (1, LONG, _, _, _, _, _) : is_left_out();
+            (0, LONG, _, 0 &&& 0x0500, 0, _, _) : stays_out(UNMARKED);
+            (0, LONG, _, 0 &&& 0x0500, _, 0, _) : stays_out(UNMARKED);
+            (_, LONG, _, _, _, _, _) : stays_out(UNMEASURED);
             (1, _, _, _, _, _, _) : takes_part();
             (0, _, _, 0 &&& 0x0500, 0, _, 0) : takes_part();
             (0, _, _, 0 &&& 0x0500, 0, _, 1) : comes_late();
             (0, _, _, 0 &&& 0x0500, _, 0, 1) : comes_late();
             (_, FIRST_FRAGMENT, _, _, _, _, _) : stays_out(UNMEASURED);
         }
-        size = 9;
+        size = 13;
     }
 
     apply {
@@ -170,6 +202,7 @@ control Signature(in ipv4_h ipv4, inout metadata_t meta) {
         } else {
             of_fabric();
         }
+        fabric.apply();
         datagrams.apply();
         epochs.apply();
         byte0.apply(ipv4.src[31:24], u0);

@@ -26,6 +26,7 @@ pub use self::tos::{PlainTos, SignedTos, Tos};
 pub(crate) use self::tos::{set_bits as set_tos_bits, tos_byte};
 use crate::mark::Hierarchy;
 use crate::packet::Packet;
+use crate::parse::Unmeasured;
 
 /// What a packet carries through the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,19 +37,44 @@ pub struct Mark {
     pub hierarchy: Hierarchy,
     /// Further bits of that epoch's number, of a carrier that has room for them.
     pub epoch: EpochBits,
+    /// How far the packet has come, of a carrier that says it.
+    pub way: Option<Way>,
+}
+
+/// How far a packet has come, as its mark says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Way {
+    /// The number of the hop that it comes to: how many switches before have raised it, at most
+    /// [`MOST`](Self::MOST), which stands for more as well.
+    pub hop: u8,
+    /// The hops that it passes in all, as the switch says at which it entered; 0 where that does
+    /// not know it.
+    pub length: u8,
+}
+
+impl Way {
+    /// The last hop that has a number of its own.
+    pub const MOST: u8 = 16;
+
+    /// The same behind one more switch.
+    #[inline]
+    #[must_use]
+    pub fn raised(self) -> Self {
+        Self { hop: (self.hop.saturating_add(1)).min(Self::MOST), ..self }
+    }
 }
 
 impl Mark {
     /// A mark that says no more of the epoch than its timestamp bit.
     #[inline]
     pub fn plain(bit: usize, hierarchy: Hierarchy) -> Self {
-        Self { bit, hierarchy, epoch: EpochBits::UNKNOWN }
+        Self { bit, hierarchy, epoch: EpochBits::UNKNOWN, way: None }
     }
 
     /// The mark of packets that enter in an epoch.
     #[inline]
     pub fn of_epoch(epoch: u64, hierarchy: Hierarchy) -> Self {
-        Self { bit: timestamp_bit(epoch), hierarchy, epoch: EpochBits::of(epoch) }
+        Self { bit: timestamp_bit(epoch), hierarchy, epoch: EpochBits::of(epoch), way: None }
     }
 
     /// The three bits of a mark that says no more, the timestamp bit on top.
@@ -110,6 +136,11 @@ impl Carrier {
         !matches!(self, Self::SignedTos(_))
     }
 
+    /// Whether marks say how far packets have come ([`Mark::way`]).
+    pub fn carries_hops(self) -> bool {
+        matches!(self, Self::Shim(shim) if shim.hops)
+    }
+
     /// Whether packets can have the bit that says that they carry an INT stack
     /// ([`int::MARKER`](crate::int::MARKER)): a signature has it for itself, and where the
     /// identification carries marks, the whole ToS byte is the host's.
@@ -141,8 +172,8 @@ fn update_checksum(header: &mut [u8; 20], at: usize, bytes: [u8; 2]) {
     header[at..at + 2].copy_from_slice(&bytes);
     let after = u16::from_ne_bytes(bytes);
     let sum = u32::from(!word(header, 10)) + u32::from(!before) + u32::from(after);
-    let sum = (sum & 0xFFFF) + (sum >> 16);
-    let sum = (sum & 0xFFFF) + (sum >> 16);
+    // Both halves added, and in the upper one what they carry.
+    let sum = sum.wrapping_add(sum.rotate_right(16)) >> 16;
     header[10..12].copy_from_slice(&(!(sum as u16)).to_ne_bytes());
 }
 
@@ -152,6 +183,31 @@ pub trait Carry: Copy {
     /// measured.
     fn can_carry<P: Packet>(self, packet: &P, ip_offset: usize) -> bool;
 
+    /// A bit for each of the packets at these places of a burst, positions and where their IP
+    /// headers begin, that [can](Self::can_carry) be marked.
+    #[inline]
+    fn can_carry_all<P: Packet>(self, packets: &[P], places: &[(u16, u16)]) -> u32 {
+        let mut without = 0;
+        for (number, &(at, ip_offset)) in places.iter().enumerate() {
+            // Nearly all can.
+            if !self.can_carry(&packets[usize::from(at)], usize::from(ip_offset)) {
+                without |= 1 << number;
+            }
+        }
+        !without
+    }
+
+    /// As what a packet counts that can't be marked.
+    fn why_not<P: Packet>(self, _packet: &P, _ip_offset: usize) -> Unmeasured {
+        Unmeasured::NoCarrier
+    }
+
+    /// Whether a packet from the network without a valid mark may have entered with one. One that
+    /// may not is not measured.
+    fn may_have_carried<P: Packet>(self, packet: &P, ip_offset: usize) -> bool {
+        self.can_carry(packet, ip_offset)
+    }
+
     /// Marks a packet that [can carry](Self::can_carry) it.
     fn write<P: Packet>(self, packet: &mut P, ip_offset: usize, mark: Mark);
 
@@ -160,6 +216,64 @@ pub trait Carry: Copy {
 
     /// Takes the mark out of a packet and gives it. A packet without a valid mark stays as it is.
     fn take<P: Packet>(self, packet: &mut P, ip_offset: usize) -> Option<Mark>;
+
+    /// Marks the packets at these places of a burst, positions and where their IP headers begin,
+    /// which can be marked: each with `stamp` and its own hierarchy.
+    #[inline]
+    fn write_all<P: Packet>(
+        self,
+        packets: &mut [P],
+        places: &[(u16, u16)],
+        stamp: Mark,
+        hierarchies: &[Hierarchy],
+    ) {
+        for (&(at, ip_offset), &hierarchy) in places.iter().zip(hierarchies) {
+            let mark = Mark { hierarchy, ..stamp };
+            self.write(&mut packets[usize::from(at)], usize::from(ip_offset), mark);
+        }
+    }
+
+    /// Reads the mark of each of them, and gives `each` its number and the mark, or what it says
+    /// without one that is [valid](Self::unproven).
+    #[inline]
+    fn read_all<P: Packet>(
+        self,
+        packets: &[P],
+        places: &[(u16, u16)],
+        mut each: impl FnMut(usize, Option<Mark>, Option<Mark>),
+    ) {
+        for (number, &(at, ip_offset)) in places.iter().enumerate() {
+            let (packet, ip_offset) = (&packets[usize::from(at)], usize::from(ip_offset));
+            let mark = self.read(packet, ip_offset);
+            each(number, mark, self.unproven_without(mark, packet, ip_offset));
+        }
+    }
+
+    /// The same, and [takes](Self::take) them out.
+    #[inline]
+    fn take_all<P: Packet>(
+        self,
+        packets: &mut [P],
+        places: &[(u16, u16)],
+        mut each: impl FnMut(usize, Option<Mark>, Option<Mark>),
+    ) {
+        for (number, &(at, ip_offset)) in places.iter().enumerate() {
+            let (packet, ip_offset) = (&mut packets[usize::from(at)], usize::from(ip_offset));
+            let mark = self.take(packet, ip_offset);
+            each(number, mark, self.unproven_without(mark, packet, ip_offset));
+        }
+    }
+
+    /// What a packet says that has no valid mark.
+    #[inline(always)]
+    fn unproven_without<P: Packet>(
+        self,
+        mark: Option<Mark>,
+        packet: &P,
+        ip_offset: usize,
+    ) -> Option<Mark> {
+        if mark.is_some() { None } else { self.unproven(packet, ip_offset) }
+    }
 
     /// What a packet without a valid mark says of the one that it may have entered with: of a
     /// signed mark, whose fields stay as they are where the signature does not fit any more. No

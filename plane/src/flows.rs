@@ -137,7 +137,7 @@ impl<K: Key> Flows<K> {
 
     /// Which of these packets a set of positions in the burst names: bit i stands for packet
     /// number i of these.
-    pub(crate) fn at_positions(&self, positions: u32) -> u32 {
+    pub fn at_positions(&self, positions: u32) -> u32 {
         let bits = self.places().iter().enumerate();
         bits.fold(0, |these, (number, &(at, _))| these | (positions >> at & 1) << number)
     }
@@ -300,6 +300,18 @@ impl<K: Key> Flows<K> {
         &self.places[..self.len]
     }
 
+    /// The same, to be kept while marks are noted: the first so many count.
+    #[inline]
+    pub(crate) fn all_places(&self) -> ([(u16, u16); BURST], usize) {
+        (self.places, self.len)
+    }
+
+    /// Each packet's hierarchy.
+    #[inline]
+    pub(crate) fn hierarchies(&self) -> &[Hierarchy] {
+        &self.hierarchies[..self.len]
+    }
+
     /// The timestamp bit of the first packet; at the ingress side that of all.
     #[inline]
     pub fn bit(&self) -> usize {
@@ -310,6 +322,13 @@ impl<K: Key> Flows<K> {
     #[inline]
     pub fn is_marked(&self, at: usize) -> bool {
         self.marked >> at & 1 == 1
+    }
+
+    /// Which of these packets are [marked](Self::is_marked) with a timestamp bit: bit i stands for
+    /// packet number i.
+    #[inline]
+    pub fn marked_with(&self, bit: usize) -> u32 {
+        self.marked & if bit == 1 { self.bits } else { !self.bits }
     }
 
     /// Whether packet number `at` of these enters the network at this switch. Others come from the
@@ -370,7 +389,8 @@ impl<K: Key> Flows<K> {
         positions(self.without_mark())
     }
 
-    /// The mark of packet number `at` of these.
+    /// The mark of packet number `at` of these, without its
+    /// [way](crate::parse::detail::IpFields::way).
     #[inline(always)]
     pub fn mark(&self, at: usize) -> Mark {
         let [low, high] = self.epoch_bits.map(|column| u64::from(column >> at & 1));
@@ -379,7 +399,8 @@ impl<K: Key> Flows<K> {
         } else {
             EpochBits::UNKNOWN
         };
-        Mark { bit: (self.bits >> at & 1) as usize, hierarchy: self.hierarchies[at], epoch }
+        let (bit, hierarchy) = ((self.bits >> at & 1) as usize, self.hierarchies[at]);
+        Mark { bit, hierarchy, epoch, way: None }
     }
 
     /// Keys with their [hashes](Self::hashes), and the hierarchies that a system gives the packets
@@ -408,7 +429,7 @@ impl<K: Key> Flows<K> {
             return record(OfBit { bit, which, keys, hashes, hierarchies });
         }
         for bit in 0..2 {
-            let of_bit = self.marked & if bit == 1 { self.bits } else { !self.bits };
+            let of_bit = self.marked_with(bit);
             if of_bit == 0 || !self.wants(bit) {
                 continue;
             }

@@ -27,6 +27,7 @@ pub mod run;
 pub mod secret;
 pub mod slots;
 pub mod strays;
+pub mod sync;
 pub mod system;
 pub mod tag;
 pub mod worker;

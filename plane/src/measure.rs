@@ -16,10 +16,10 @@ use std::any::Any;
 use calumma_epoch::{EpochClock, Event, Guards};
 use calumma_sketch::{AnyKey, KeyKind, either};
 use calumma_wire::{Domain, Secret};
-use crossbeam_channel::{Receiver, Sender};
 
 use crate::carrier::{Carrier, Signer};
 use crate::counters::Counters;
+use crate::sync::{Receiver, Sender};
 use crate::system::{AnyRecord, Groups, LcoreHalf};
 
 pub use self::active::{Active, SessionSystems, Sessions, Systems};
@@ -134,6 +134,8 @@ pub enum FromLcore {
     },
     /// A session is over: its memory, which is not for an lcore to free.
     Over(AnyKey<Sessions>),
+    /// What was for a system that had left, or for a session that was over: the same of that.
+    Unused(ToLcore),
 }
 
 /// A system that joins a session.
@@ -145,9 +147,10 @@ pub struct NewSystem {
     pub first_epoch: u64,
     /// Its half on this lcore, made for the session's keys.
     pub half: AnyKey<LcoreHalf>,
-    /// Whether it goes on where the same system leaves, which sees to all packets of earlier
-    /// epochs.
-    pub succeeds: bool,
+    /// The number of the half that the same system had before, where it may still be there. That
+    /// ends where this one begins, if not before, and sees to all packets of epochs before its end
+    /// and to their seals.
+    pub after: Option<usize>,
 }
 
 /// Most systems that a session has at once, those included that are about to leave it.
@@ -431,44 +434,49 @@ impl Measurement {
 
     fn read_inbox(&mut self) {
         while let Ok(message) = self.mailbox.inbox.try_recv() {
-            match message {
-                ToLcore::Begin(session) => {
-                    self.carrier = session.carrier;
-                    self.replace(Some(begin(*session)));
-                }
-                ToLcore::End => self.replace(None),
-                ToLcore::Add(new) => {
-                    if let Some(active) = &mut self.active {
-                        active::add(active, new);
-                    }
-                }
-                ToLcore::Remove { system, end } => {
-                    if let Some(active) = &mut self.active {
-                        either!(active, active => active.remove(system, end));
-                    }
-                }
-                ToLcore::Sign { epoch, secret } => {
-                    if let Some(active) = &mut self.active {
-                        either!(active, active => active.signer.follow(epoch, secret));
-                    }
-                }
-                ToLcore::Groups { system, groups } => {
-                    if let Some(active) = &mut self.active {
-                        either!(active, active => active.supply(system, groups));
-                    }
-                }
-                ToLcore::Late { system, record } => {
-                    if let Some(active) = &mut self.active {
-                        either!(active, active => active.supply_late(system, record));
-                    }
-                }
-                ToLcore::Reconfigure { system, epoch, plan } => {
-                    if let Some(active) = &mut self.active {
-                        either!(active, active => active.reconfigure(system, epoch, plan));
-                    }
-                }
+            if let Some(unused) = self.receive(message) {
+                let _ = self.mailbox.outbox.try_send(FromLcore::Unused(unused));
             }
         }
+    }
+
+    /// Does what a message says; gives it back where its session is over, or its system has left.
+    fn receive(&mut self, message: ToLcore) -> Option<ToLcore> {
+        let message = match message {
+            ToLcore::Begin(session) => {
+                self.carrier = session.carrier;
+                self.replace(Some(begin(*session)));
+                return None;
+            }
+            ToLcore::End => {
+                self.replace(None);
+                return None;
+            }
+            message => message,
+        };
+        let Some(active) = &mut self.active else { return Some(message) };
+        match message {
+            ToLcore::Add(new) => active::add(active, new),
+            ToLcore::Remove { system, end } => {
+                either!(active, active => active.remove(system, end))
+            }
+            ToLcore::Sign { epoch, secret } => {
+                either!(active, active => active.signer.follow(epoch, secret));
+            }
+            ToLcore::Groups { system, groups } => {
+                let unused = either!(active, active => active.supply(system, groups));
+                return unused.map(|groups| ToLcore::Groups { system, groups });
+            }
+            ToLcore::Late { system, record } => {
+                let unused = either!(active, active => active.supply_late(system, record));
+                return unused.map(|record| ToLcore::Late { system, record });
+            }
+            ToLcore::Reconfigure { system, epoch, plan } => {
+                either!(active, active => active.reconfigure(system, epoch, plan));
+            }
+            ToLcore::Begin(_) | ToLcore::End => {}
+        }
+        None
     }
 
     /// Puts another session in the place of the one under way, whose memory goes back.

@@ -53,13 +53,17 @@ pub enum Unmeasured {
     /// IP, but the carrier has no place in it: IPv4 where the flow label carries marks, or no room
     /// for a shim.
     NoCarrier,
+    /// IPv4 where the identification carries marks, that may be fragmented and is longer than the
+    /// fabric's links are known to take: it enters without a mark.
+    AboveFabricMtu,
     /// Bears a shim that a host made, or that no edge of this version did.
     ForeignShim,
 }
 
 impl Unmeasured {
     /// Every kind, in the order of their numbers.
-    pub const ALL: [Self; 4] = [Self::Ipv6, Self::NotIp, Self::NoCarrier, Self::ForeignShim];
+    pub const ALL: [Self; 5] =
+        [Self::Ipv6, Self::NotIp, Self::NoCarrier, Self::AboveFabricMtu, Self::ForeignShim];
 
     /// The kind's name in counters and metrics.
     pub fn name(self) -> &'static str {
@@ -67,6 +71,7 @@ impl Unmeasured {
             Self::Ipv6 => "ipv6",
             Self::NotIp => "not_ip",
             Self::NoCarrier => "no_carrier",
+            Self::AboveFabricMtu => "above_fabric_mtu",
             Self::ForeignShim => "foreign_shim",
         }
     }

@@ -216,6 +216,13 @@ pub trait LcoreSystem<K: Key>: Debug + Send {
         false
     }
 
+    /// Whether it goes by hops that marks carry: the hops in all that packets which enter are said
+    /// to pass, 0 where that is not known. The switch then raises the number of the hop that
+    /// packets go on to ([`IpFields::way`](crate::parse::detail::IpFields::way)).
+    fn marks_hops(&self) -> Option<u8> {
+        None
+    }
+
     /// What it puts into packets, if it does: those that it [chooses](Flows::set_source) as they
     /// enter get an INT stack just before they are transmitted, and those that pass from fabric to
     /// fabric with a stack of this deployment get the switch's own hop. The same for as long as it
@@ -368,12 +375,17 @@ pub struct SessionContext {
     pub first_epoch: u64,
     /// Lcores that measure, each with records of its own; at least one.
     pub lcores: usize,
+    /// The switch's name, and how many ports it has, where it is known which of them receives a
+    /// packet.
+    pub ports: Option<(String, usize)>,
     /// When the switch's routes changed.
     pub routes: RouteWatch,
     /// By which lcores hand on packets that are to be reported at once, where any are.
     pub outlets: Outlets,
     /// Whether the carrier of the packets' marks has room for [claims](LcoreSystem::has_claims).
     pub carries_claims: bool,
+    /// Whether marks say how many switches packets have [passed](LcoreSystem::marks_hops).
+    pub carries_hops: bool,
     /// Whether it leaves packets the bit that says that they have an INT stack.
     pub carries_stacks: bool,
 }

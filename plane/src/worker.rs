@@ -15,7 +15,7 @@ use calumma_epoch::timestamp_bit;
 use calumma_sketch::{AnyKey, BURST, FlowKey, Key, KeyKind, WideKey, either};
 
 use crate::arrival::{Arrival, BurstArrival};
-use crate::carrier::{Carrier, Mark, Numbers};
+use crate::carrier::{Carrier, Detached, Mark, Numbers, Way};
 use crate::counters::Counters;
 use crate::flows::Flows;
 use crate::mark::Hierarchy;
@@ -26,7 +26,7 @@ use crate::parse::{Parsed, PlainFlows};
 use crate::probe::LcoreProbes;
 use crate::run::{MarkedRun, Run};
 
-use self::headers::{keep_carriable, read_headers};
+use self::headers::{keep_carriable, keep_carried, leave_out_uncarried, read_headers};
 use self::marks::Marks;
 pub use self::masks::{DropMask, Sent, first};
 pub use self::path::Path;
@@ -222,6 +222,14 @@ impl Worker {
         }
     }
 
+    /// Says by which port of the switch, from 0, the bursts that follow are received.
+    #[inline]
+    pub fn received_by(&mut self, port: u16) {
+        if let Some(active) = self.measurement.active() {
+            either!(active, active => active.port = port);
+        }
+    }
+
     /// Begins a burst, whose packets are recorded by one or several calls of [`pass`](Self::pass)
     /// and then handed to transmit queues, of which [`sent`](Self::sent) is to be called.
     #[inline]
@@ -411,18 +419,16 @@ fn walk_as<K: Measured, P: Packet>(
         }
     }
     if matches!(path, Path::Enter | Path::CrossOn) {
-        drops.0 |= keep_carriable(
-            Marks::of::<K>(by, None),
-            policy,
-            counters,
-            packets,
-            (&mut flows, u32::MAX),
-        );
+        let marks = Marks::of(by, active.as_deref());
+        drops.0 |= keep_carriable(marks, policy, counters, packets, &mut flows);
     }
     let (lowered, now_ns) = (known.lowered(), probes.now_ns);
-    let add_details = |active: Option<&mut Active<K>>, packets: &[P], flows: &mut Flows<K>| {
+    let add_details = |active: Option<&mut Active<K>>,
+                       packets: &[P],
+                       detached: Option<&Detached>,
+                       flows: &mut Flows<K>| {
         if let Some(active) = active {
-            active.add_details(packets, (lowered, now_ns), flows);
+            active.add_details(packets, (lowered, now_ns), detached, flows);
         }
     };
     match path {
@@ -430,11 +436,11 @@ fn walk_as<K: Measured, P: Packet>(
             if known.have_returned() {
                 flows.note_returned();
             }
-            add_details(active.as_deref_mut(), packets, &mut flows);
+            add_details(active.as_deref_mut(), packets, None, &mut flows);
             if let Some(active) = &active {
                 active.add_digests(packets, &mut flows);
             }
-            let stamp = record_entering(active.as_deref_mut(), counters, &mut flows);
+            let stamp = record_entering(active.as_deref_mut(), carrier, counters, &mut flows);
             if flows.sources() != 0 {
                 stacks.choose(policy, counters, packets, &flows);
             }
@@ -451,11 +457,11 @@ fn walk_as<K: Measured, P: Packet>(
             }
             flows.stay_local();
             flows.go_on();
-            add_details(active.as_deref_mut(), packets, &mut flows);
+            add_details(active.as_deref_mut(), packets, None, &mut flows);
             if let Some(active) = &active {
                 active.add_digests(packets, &mut flows);
             }
-            let stamp = record_entering(active.as_deref_mut(), counters, &mut flows);
+            let stamp = record_entering(active.as_deref_mut(), carrier, counters, &mut flows);
             if flows.sources() != 0 {
                 stacks.choose(policy, counters, packets, &flows);
             }
@@ -465,8 +471,8 @@ fn walk_as<K: Measured, P: Packet>(
         }
         Path::Cross => {
             flows.stay_local();
-            add_details(active.as_deref_mut(), packets, &mut flows);
-            record_entering(active.as_deref_mut(), counters, &mut flows);
+            add_details(active.as_deref_mut(), packets, None, &mut flows);
+            record_entering(active.as_deref_mut(), carrier, counters, &mut flows);
             record_leaving(active.as_deref_mut(), counters, &mut flows);
         }
         Path::Leave | Path::Flooded => {
@@ -474,7 +480,7 @@ fn walk_as<K: Measured, P: Packet>(
             marks.take_claims(detached.as_ref(), packets, &mut flows);
             // A shim could be in any packet, and a ToS byte is.
             let without = if carrier.needs_session() { flows.without_mark() } else { 0 };
-            drops.0 |= keep_carriable(marks, policy, counters, packets, (&mut flows, without));
+            drops.0 |= keep_carried(marks, policy, counters, packets, (&mut flows, without));
             if let Some(carrying) = &carrying {
                 let reading = active.as_deref_mut().filter(|_| path == Path::Leave);
                 let lent = reading.and_then(Active::lend_stacks);
@@ -484,7 +490,7 @@ fn walk_as<K: Measured, P: Packet>(
                 counters.egress_flooded += flows.len() as u64;
                 return drops;
             }
-            add_details(active.as_deref_mut(), packets, &mut flows);
+            add_details(active.as_deref_mut(), packets, detached.as_ref(), &mut flows);
             leave(active.as_deref_mut(), carrier, counters, &mut flows);
         }
         Path::HandOn => {
@@ -492,7 +498,7 @@ fn walk_as<K: Measured, P: Packet>(
             marks.read(detached.as_ref(), packets, &mut flows);
             let came = marks.read_claims(detached.as_ref(), packets, &mut flows);
             flows.go_on();
-            add_details(active.as_deref_mut(), packets, &mut flows);
+            add_details(active.as_deref_mut(), packets, detached.as_ref(), &mut flows);
             leave(active.as_deref_mut(), carrier, counters, &mut flows);
             let marks = Marks::of(by, active.as_deref());
             marks.end_claims(&mut flows);
@@ -501,8 +507,10 @@ fn walk_as<K: Measured, P: Packet>(
         Path::Transit => {
             let marks = Marks::of(by, active.as_deref());
             marks.read(detached.as_ref(), packets, &mut flows);
+            let without = if carrier.needs_session() { flows.without_mark() } else { 0 };
+            leave_out_uncarried(marks, packets, (&mut flows, without));
             let came = marks.read_claims(detached.as_ref(), packets, &mut flows);
-            add_details(active.as_deref_mut(), packets, &mut flows);
+            add_details(active.as_deref_mut(), packets, detached.as_ref(), &mut flows);
             if let Some(active) = &mut active {
                 flows.date(active.newest);
                 for system in &mut active.systems.recording {
@@ -523,6 +531,7 @@ fn walk_as<K: Measured, P: Packet>(
 #[inline]
 fn record_entering<K: Key>(
     active: Option<&mut Active<K>>,
+    carrier: Carrier,
     counters: &mut Counters,
     flows: &mut Flows<K>,
 ) -> Mark {
@@ -531,7 +540,11 @@ fn record_entering<K: Key>(
         flows.stamp(0);
         return Mark::plain(0, Hierarchy::NonSampledLl);
     };
-    let stamp = Mark::of_epoch(active.epoch, Hierarchy::NonSampledLl);
+    let mut stamp = Mark::of_epoch(active.epoch, Hierarchy::NonSampledLl);
+    if carrier.carries_hops() {
+        let length = active.hops.unwrap_or(0);
+        stamp.way = Some(Way { hop: u8::from(active.hops.is_some()), length });
+    }
     flows.stamp(stamp.bit);
     for system in active.systems.recording.iter_mut().filter(|system| system.enters) {
         system.half.enter(flows, counters);

@@ -1,7 +1,7 @@
 //! Where the packets of a scenario carry their marks.
 
 use calumma_chamelemon::Hierarchy;
-use calumma_plane::carrier::Carrier as OfSwitch;
+use calumma_plane::carrier::{Carrier as OfSwitch, Shim};
 use calumma_wire::Marking;
 use serde::Deserialize;
 
@@ -16,6 +16,8 @@ pub enum Carrier {
     IpId,
     /// In the flow label; packets of IPv4 have no mark and are not measured.
     FlowLabel,
+    /// In a header between Ethernet and IP, with hops.
+    Shim,
     /// Left to the controller, which takes the identification where it may.
     Auto,
 }
@@ -23,7 +25,7 @@ pub enum Carrier {
 impl Carrier {
     /// Whether marks are in the identification or flow label, where they are signed.
     pub(crate) fn is_signed(self) -> bool {
-        self != Self::Tos
+        matches!(self, Self::IpId | Self::FlowLabel | Self::Auto)
     }
 
     /// As switches' configuration has it.
@@ -32,6 +34,7 @@ impl Carrier {
             Self::Tos => "tos",
             Self::IpId => "ip-id",
             Self::FlowLabel => "flow-label",
+            Self::Shim => "shim",
             Self::Auto => "auto",
         }
     }
@@ -39,9 +42,10 @@ impl Carrier {
     /// The section of an edge's configuration that says so.
     pub fn section(self) -> &'static str {
         match self {
-            Self::Tos => "",
+            Self::Tos => "[carrier]\nkind = \"tos\"\n",
             Self::IpId => "[carrier]\nkind = \"ip-id\"\n",
             Self::FlowLabel => "[carrier]\nkind = \"flow-label\"\n",
+            Self::Shim => "[carrier]\nkind = \"shim\"\nhops = true\n",
             Self::Auto => "[carrier]\nkind = \"auto\"\n",
         }
     }
@@ -52,6 +56,7 @@ impl Carrier {
             Self::Tos => OfSwitch::default(),
             Self::IpId => OfSwitch::IpId,
             Self::FlowLabel => OfSwitch::FlowLabel,
+            Self::Shim => OfSwitch::Shim(Shim { hops: true, ..Shim::default() }),
             Self::Auto => OfSwitch::Unchosen,
         }
     }
@@ -59,7 +64,7 @@ impl Carrier {
     /// What software switches choose among, where the controller says which it is.
     pub(crate) fn choices(self) -> Vec<(String, OfSwitch)> {
         match self {
-            Self::Tos | Self::IpId | Self::FlowLabel => Vec::new(),
+            Self::Tos | Self::IpId | Self::FlowLabel | Self::Shim => Vec::new(),
             Self::Auto => [Self::Tos, Self::IpId]
                 .map(|carrier| (carrier.kind().to_owned(), carrier.of_switches()))
                 .to_vec(),
@@ -73,9 +78,23 @@ impl Carrier {
         Marking { carrier, offers, ..Marking::default() }
     }
 
-    /// The mark of a packet from the IP header on, as it is in the contract; `None` where it is
-    /// cut or has no room for one. Signatures are not looked at: it is for packets that nothing
-    /// but an edge has marked.
+    /// The mark of a packet, as it is in the contract; `None` where it is cut or has no room for
+    /// one. Signatures are not looked at: it is for packets that nothing but an edge has marked.
+    pub(crate) fn read_frame(self, frame: &[u8]) -> Option<Marked> {
+        if self != Self::Shim {
+            return self.read(frame.get(14..)?);
+        }
+        match *frame.get(12..)?.first_chunk()? {
+            [0x88, 0xB5, 0xCA, byte] => {
+                let epoch = u64::from(byte >> 7 | (byte >> 3 & 3) << 1);
+                let hierarchy = Hierarchy::from_bits(byte >> 5);
+                Some(Marked { epoch, mask: 7, hierarchy })
+            }
+            _ => None,
+        }
+    }
+
+    /// The same of a packet from the IP header on, which no shim is.
     pub(crate) fn read(self, packet: &[u8]) -> Option<Marked> {
         let byte = |at: usize| packet.get(at).copied().map(u64::from);
         let is_v4 = byte(0)? >> 4 == 4;
@@ -83,7 +102,7 @@ impl Carrier {
             (Self::Tos, true) => (byte(1)? >> 7, 1, byte(1)? >> 5),
             (Self::Tos, false) => (byte(0)? >> 3 & 1, 1, byte(0)? >> 1),
             (Self::IpId | Self::Auto, true) => (byte(4)? >> 5, 7, byte(4)? >> 3),
-            (Self::FlowLabel, true) => return None,
+            (Self::FlowLabel, true) | (Self::Shim, _) => return None,
             (Self::IpId | Self::FlowLabel | Self::Auto, false) => {
                 let fields = byte(1)? << 4 & 0xF0 | byte(2)? >> 4;
                 (fields >> 5, 7, fields >> 3)
@@ -119,7 +138,7 @@ impl Marked {
 mod tests {
     use super::*;
     use crate::workload::{frame, host_address, host_address6};
-    use calumma_edge::carrier::{Carry, IpId, Mark, Numbers, Signer};
+    use calumma_edge::carrier::{Carry, IpId, Mark, Numbers, Signer, Way};
     use calumma_edge::packet::{Frame, Packet};
     use calumma_sketch::WideKey;
     use calumma_wire::Secret;
@@ -129,7 +148,7 @@ mod tests {
         let key = WideKey::v4(host_address(0, 0), host_address(1, 0), 4000, 53, 17);
         let key6 = WideKey::v6(host_address6(0, 0), host_address6(1, 0), 4000, 53, 6);
         let (signer, numbers) = (Signer::new(Secret::new([5; 32]), 1003), Numbers::new());
-        let ip_id = IpId { signer: Some(&signer), numbers: &numbers, claims: 0 };
+        let ip_id = IpId::new(Some(&signer), &numbers);
         for (key, epoch) in [key, key6].into_iter().flat_map(|key| [(key, 998), (key, 1003)]) {
             for bits in 0..4 {
                 let mark = Mark::of_epoch(epoch, Hierarchy::from_bits(bits));
@@ -138,6 +157,10 @@ mod tests {
                 let read = Carrier::IpId.read(&packet.bytes()[14..]).unwrap();
                 assert_eq!((read.epoch_by(1003), read.hierarchy), (epoch, mark.hierarchy));
                 assert_eq!(read.bit(), mark.bit);
+                let OfSwitch::Shim(shim) = Carrier::Shim.of_switches() else { panic!("a shim") };
+                let mut shimmed = Frame::with_headroom(6, &frame(&key, 60));
+                shim.write(&mut shimmed, 14, Mark { way: Some(Way::default()), ..mark });
+                assert_eq!(Carrier::Shim.read_frame(shimmed.bytes()), Some(read));
                 let by_label = Carrier::FlowLabel.read(&packet.bytes()[14..]);
                 assert_eq!(by_label, Some(read).filter(|_| key == key6));
             }

@@ -178,7 +178,7 @@ pub fn run(packets: u64, lcores: usize, circles: Circles, testbed: &Path) -> Res
         ports: &ports,
         devices: &devices,
         // What net_null sends is nothing, and must not get into the rings.
-        more: "[policy]\nunmeasured = \"drop\"\n",
+        more: "[policy]\nunmeasured = \"drop\"\n[carrier]\nkind = \"tos\"\n",
         idle_sleep_us: 0,
         idle_polls: None,
     };

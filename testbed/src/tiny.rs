@@ -34,6 +34,13 @@ const PIECE: u64 = 50;
 /// amend it.
 const AFTER: u64 = 8;
 
+/// Links between the two edges.
+const LINKS: f64 = 2.0;
+
+/// For how long a link holds packets up at most, in milliseconds: both of them for less than the 40
+/// epochs that amendments reach back.
+const LONGEST_MS: f64 = 975.0;
+
 /// What a network may do, or its hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Trouble {
@@ -47,7 +54,7 @@ pub enum Trouble {
     Remarks,
     /// A link translates destinations or sources of flows.
     Translation,
-    /// Links hold up packets for up to 40 epochs.
+    /// Links hold up packets, all on the way together for up to 39 epochs.
     Late,
     /// Routers within the network send packets that no edge saw enter.
     Strangers,
@@ -270,7 +277,7 @@ impl Tiny {
             dnat: share(Trouble::BothEnds, 0),
             snat: share(Trouble::BothEnds, 1),
             late: share(Trouble::Late, 0),
-            late_ms: [20.0, if either(Trouble::Late) == 0 { 2000.0 } else { 120.0 }],
+            late_ms: [20.0, if either(Trouble::Late) == 0 { LONGEST_MS } else { 120.0 }],
             ..LinkQuality::default()
         };
         let flows = 2 + draw.of(20).below(10) as u32;
@@ -422,8 +429,8 @@ impl Tiny {
         if !self.troubles.contains(&Trouble::Late) {
             return AFTER;
         }
-        // Until what was held up has left.
-        AFTER.max((self.links.late_ms[1] / 50.0) as u64 + 2)
+        // Until what every link has held up has left.
+        AFTER.max((LINKS * self.links.late_ms[1] / 50.0) as u64 + 2)
     }
 }
 

@@ -7,6 +7,13 @@ use std::str::FromStr;
 /// Most prefixes of a domain.
 pub const MAX_PREFIXES: usize = 256;
 
+/// The longest IPv4 packets that no link of a fabric cuts unless a domain says otherwise, in bytes:
+/// what every link must take that IPv6 goes over (RFC 8200, section 5).
+pub const DEFAULT_FABRIC_MTU: u16 = 1280;
+
+/// What every link takes that IPv4 goes over, in bytes (RFC 791).
+pub const LEAST_FABRIC_MTU: u16 = 68;
+
 /// Addresses that have their first bits in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix {
@@ -81,11 +88,22 @@ impl fmt::Display for Prefix {
     }
 }
 
-/// The hosts whose packets a deployment measures: those with an address in one of its prefixes.
-/// Packets from or to others are no one's, and are measured nowhere. Without prefixes it is
-/// everything.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Domain(Vec<Prefix>);
+/// The packets that a deployment measures: of hosts with an address in one of its prefixes, through
+/// a fabric of links with a least MTU.
+///
+/// Packets from or to other hosts are no one's, and are measured nowhere. Without prefixes all
+/// hosts are the deployment's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Domain {
+    prefixes: Vec<Prefix>,
+    fabric_mtu: u16,
+}
+
+impl Default for Domain {
+    fn default() -> Self {
+        Self { prefixes: Vec::new(), fabric_mtu: DEFAULT_FABRIC_MTU }
+    }
+}
 
 impl Domain {
     /// The domain of these prefixes.
@@ -96,24 +114,42 @@ impl Domain {
         if prefixes.len() > MAX_PREFIXES {
             return Err(format!("{} prefixes: at most {MAX_PREFIXES}", prefixes.len()));
         }
-        Ok(Self(prefixes))
+        Ok(Self { prefixes, ..Self::default() })
+    }
+
+    /// The same through a fabric that cuts no IPv4 packet of this total length, in bytes, or less.
+    ///
+    /// # Errors
+    /// Where links of IPv4 take as much anyway.
+    pub fn with_fabric_mtu(self, fabric_mtu: u16) -> Result<Self, String> {
+        if fabric_mtu < LEAST_FABRIC_MTU {
+            return Err(format!("{fabric_mtu} bytes: every link of IPv4 takes {LEAST_FABRIC_MTU}"));
+        }
+        Ok(Self { fabric_mtu, ..self })
+    }
+
+    /// The longest IPv4 packets that no link of the fabric cuts, in bytes of their total length.
+    /// Longer ones that may be fragmented carry no mark in their identification.
+    #[inline]
+    pub fn fabric_mtu(&self) -> u16 {
+        self.fabric_mtu
     }
 
     /// Its prefixes.
     pub fn prefixes(&self) -> &[Prefix] {
-        &self.0
+        &self.prefixes
     }
 
-    /// Whether it is everything.
+    /// Whether all hosts are in it.
     #[inline]
     pub fn is_everything(&self) -> bool {
-        self.0.is_empty()
+        self.prefixes.is_empty()
     }
 
     /// Whether both ends of a packet are in it.
     #[inline]
     pub fn contains(&self, (source, destination): (IpAddr, IpAddr)) -> bool {
-        let known = |address| self.0.iter().any(|prefix| prefix.contains(address));
+        let known = |address| self.prefixes.iter().any(|prefix| prefix.contains(address));
         self.is_everything() || known(source) && known(destination)
     }
 }

@@ -170,7 +170,8 @@ impl Outcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marking {
     /// Where packets carry their mark, and in which version where there are several: `tos`,
-    /// `signed tos`, `ip-id`, `flow-label v2`, or `shim`, its EtherType and `v2`.
+    /// `signed tos`, `ip-id`, `flow-label v2`, or `shim`, its EtherType and `v2`, or `v3` with
+    /// hops.
     pub carrier: String,
     /// By which header packets in tunnels are measured: `outer` or `inner`.
     pub tunnels: String,
@@ -311,6 +312,7 @@ pub(crate) fn put_domain(out: &mut Vec<u8>, domain: &Domain) {
         }
         put_u8(out, prefix.length());
     }
+    put_u16(out, domain.fabric_mtu());
 }
 
 pub(crate) fn domain(body: &mut Body) -> Result<Domain, DecodeError> {
@@ -334,7 +336,10 @@ pub(crate) fn domain(body: &mut Body) -> Result<Domain, DecodeError> {
         let prefix = Prefix::new(address, body.u8(FIELD)?);
         prefixes.push(prefix.map_err(|why| body.wrong(start, FIELD, why))?);
     }
-    Domain::new(prefixes).map_err(|why| body.wrong(offset, FIELD, why))
+    let domain = Domain::new(prefixes).map_err(|why| body.wrong(offset, FIELD, why))?;
+    let offset = body.offset();
+    let fabric_mtu = body.u16("MTU of the fabric")?;
+    domain.with_fabric_mtu(fabric_mtu).map_err(|why| body.wrong(offset, "MTU of the fabric", why))
 }
 
 pub(crate) fn put_offers(out: &mut Vec<u8>, offers: &[Offer]) {

@@ -80,7 +80,7 @@ mod paths;
 mod system;
 pub mod v5;
 
-pub use domain::{Domain, MAX_PREFIXES, Prefix};
+pub use domain::{DEFAULT_FABRIC_MTU, Domain, LEAST_FABRIC_MTU, MAX_PREFIXES, Prefix};
 pub use error::{DecodeError, Problem};
 pub use fields::{Marking, Outcome, Role, SideKind, SwitchKind};
 pub use frame::{

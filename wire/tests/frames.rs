@@ -152,9 +152,9 @@ fn frames_about_the_choice_of_a_carrier_keep_their_bytes() {
     let golden = [
         "3f0000001aca0601020065310000120063616c756d6d612d6564676520302e312e300300746f7305006f\
          75746572020300746f73050069702d696402010101c8020400",
-        "510000001aca068107000909090909090909090909090909090909090909090909090909090909090909\
-         0180f0fa020000000040420f00000000008096980000000000e803000000000000000000050069702d69\
-         64",
+        "530000001aca068107000909090909090909090909090909090909090909090909090909090909090909\
+         0180f0fa020000000040420f00000000008096980000000000e803000000000000000000000505006970\
+         2d6964",
     ];
     let messages = [Message::Hello(Box::new(hello)), Message::Welcome(Box::new(welcome))];
     for (message, golden) in messages.iter().zip(golden) {
@@ -202,7 +202,8 @@ fn domain() -> impl Strategy<Value = Domain> {
         }
         IpAddr::V6(address) => Prefix::new(IpAddr::V6(address), 128).unwrap(),
     });
-    prop::collection::vec(prefix, 0..5).prop_map(|prefixes| Domain::new(prefixes).unwrap())
+    (prop::collection::vec(prefix, 0..5), 68_u16..)
+        .prop_map(|(prefixes, mtu)| Domain::new(prefixes).unwrap().with_fabric_mtu(mtu).unwrap())
 }
 
 fn message() -> impl Strategy<Value = Message> {

@@ -84,7 +84,9 @@ pub fn run(
     let routes = forwarding.routes().map(|routes| routes.watch()).unwrap_or_default();
     let policy = config.policy();
     let systems = systems.with_carrier(policy.carrier).with_carriers(config.carriers());
+    let systems = systems.with_fabric_mtu(config.fabric_mtu());
     let systems = systems.with_strip(policy.strip).with_routes(routes);
+    let systems = systems.with_ports(&config.name, ports.len());
     let reporting_over = Arc::new(AtomicBool::new(false));
     let (outlets, reporting) = match &config.sketchint.reports {
         Some(reports) => {
@@ -190,8 +192,9 @@ fn run_lcores<F: Forwarder + Send>(
     Ok(finished.into_iter().unzip())
 }
 
-/// Mbufs for all that may lie in descriptors and with the slow path at once, and some.
-fn mbufs(config: &Config, lcores: usize) -> u32 {
+/// Mbufs that a switch of so many lcores needs: for all that may lie in descriptors and with the
+/// slow path at once, and some.
+pub fn mbufs(config: &Config, lcores: usize) -> u32 {
     let parked = match config.forwarding.mode {
         Mode::Pairs => 0,
         Mode::Routed => most_parked(config.ports.len(), lcores) as u32,
@@ -201,7 +204,7 @@ fn mbufs(config: &Config, lcores: usize) -> u32 {
         .iter()
         .map(|port| u32::from(port.rx_descriptors) + u32::from(port.tx_descriptors))
         .sum();
-    (descriptors * lcores as u32 + parked + SPARE_MBUFS).next_power_of_two() - 1
+    descriptors * lcores as u32 + parked + SPARE_MBUFS
 }
 
 /// Tells everybody to stop.
@@ -247,8 +250,8 @@ fn open_ports(
         ports.push(opened);
         for ((lcore, polled), (rx, tx)) in polling.into_iter().zip(queues) {
             let PortConfig { role, host_sink, .. } = *port;
-            let (peer, polls) = (polled.peer, Polls::default());
-            by_lcore[lcore].push(PortQueues { rx, tx, role, host_sink, peer, polls, mtu });
+            let (number, peer, polls) = (at as u16, polled.peer, Polls::default());
+            by_lcore[lcore].push(PortQueues { rx, tx, number, role, host_sink, peer, polls, mtu });
         }
     }
     Ok((ports, by_lcore))

@@ -173,8 +173,9 @@ impl CarrierKind {
             }
             Self::IpId => {
                 "the mark is in the IPv4 identification, which leaves as 0 or, where the packet may be \
-                 fragmented, as a fresh number: fragments and packets with an authentication header are \
-                 not measured, and the fabric must not make fragments"
+                 fragmented, as a fresh number. Fragments and packets with an authentication header are \
+                 not measured, nor is what has no DF and is longer than the controller's [domain] \
+                 fabric_mtu, 1280 bytes unless it says otherwise"
             }
             Self::FlowLabel | Self::Shim | Self::Auto => "a Tofino can't",
         }

@@ -20,6 +20,7 @@ use crate::collector::Collector;
 use crate::counters::{Counters, cell, packets};
 use crate::driver::Driver;
 use crate::marks::{Marks, UNMARKED};
+use crate::notices;
 use crate::pilot::Ready;
 use crate::system::{Closed, EpochEntries, Plan, Setup, Total};
 
@@ -166,13 +167,14 @@ impl Gatherer {
             most = most.min(Duration::from_nanos(due_ns - now_ns));
         }
         match self.channels.tasks.recv_timeout(most) {
-            Ok(Task::Collect(closed)) => self.side(closed, &[])?,
+            Ok(Task::Collect(closed)) => self.side(closed, Vec::new())?,
             Ok(Task::Finish { epoch, closed, numbers }) => {
                 if let Some(closed) = closed {
                     if self.setup.ingress_at_take() {
-                        self.side(Closed { side: SideKind::Ingress, ..closed.clone() }, &[])?;
+                        let ingress = Closed { side: SideKind::Ingress, ..closed.clone() };
+                        self.side(ingress, Vec::new())?;
                     }
-                    self.side(closed, &numbers)?;
+                    self.side(closed, numbers)?;
                 }
                 self.clear(epoch)?;
             }
@@ -195,7 +197,7 @@ impl Gatherer {
     }
 
     /// Takes a side out of the switch; the notices of events with these numbers are of it.
-    fn side(&mut self, mut closed: Closed, numbers: &[Range<u32>]) -> Result<(), ClientError> {
+    fn side(&mut self, mut closed: Closed, numbers: Vec<Range<u32>>) -> Result<(), ClientError> {
         let Closed { epoch, side, stall_ns, .. } = closed;
         let (start, until) = (Instant::now(), self.deadline(epoch));
         let sources = self.setup.sources(side);
@@ -206,9 +208,8 @@ impl Gatherer {
             warn!(epoch, "discarded: not out of the switch before its group's next epoch");
             return Ok(());
         };
-        let in_words = self.setup.numbered(&closed, &words);
-        closed.notices =
-            self.collector.notices(if in_words.is_empty() { numbers } else { &in_words });
+        let numbers = notices::of_side(&*self.setup, &closed, &words, numbers);
+        closed.notices = self.collector.notices(&numbers);
         self.counters.gathered.add(1);
         debug!(epoch, side = side.name(), us = start.elapsed().as_micros() as u64, "collected");
         self.counters.stalled.add((stall_ns > 0).into());

@@ -26,20 +26,35 @@ pub(crate) const UNMARKED: Total = Total { name: "egress.unmarked", counter: LEF
 /// Epochs that three bits of their number tell apart.
 const KNOWN: u64 = 8;
 
-/// What a switch signs marks by, and tells them from other identifications.
+/// What the longest packets are that the fabric does not cut, and what is done with it.
+const FABRIC: &str = "Ingress.signature.fabric";
+const LIMIT: &str = "limit";
+
+/// What a switch signs marks by, and tells them from other identifications; and which packets it
+/// marks.
 #[derive(Clone, Debug)]
-pub struct Marks(SignatureTables);
+pub struct Marks {
+    tables: SignatureTables,
+    fabric_mtu: u16,
+}
 
 impl Marks {
-    /// Those of a deployment with that hash key.
-    pub fn new(hash_key: [u8; 32]) -> Self {
-        Self(SignatureTables::new(Secret::new(hash_key)))
+    /// Those of a deployment with that hash key, whose fabric cuts no IPv4 packet of `fabric_mtu`
+    /// bytes or less.
+    pub fn new(hash_key: [u8; 32], fabric_mtu: u16) -> Self {
+        Self { tables: SignatureTables::new(Secret::new(hash_key)), fabric_mtu }
     }
 
-    /// What holds as long as the secret does: an entry for each value of each byte that is signed.
+    /// What holds as long as the secret does: how long packets may be, and an entry for each value
+    /// of each byte that is signed.
     pub fn secrets(&self) -> Vec<TableEntry> {
-        let mut out = Vec::new();
-        for (position, table) in self.0.bytes().iter().enumerate() {
+        let mut out = vec![TableEntry {
+            table: FABRIC.to_owned(),
+            keys: Vec::new(),
+            action: LIMIT,
+            args: vec![("fabric_mtu", self.fabric_mtu.into())],
+        }];
+        for (position, table) in self.tables.bytes().iter().enumerate() {
             for (byte, &value) in (0..).zip(table) {
                 out.push(TableEntry {
                     table: format!("Ingress.signature.byte{position}.secret"),
@@ -65,8 +80,8 @@ impl Marks {
                 keys: vec![("epoch", Match::Exact((epoch % KNOWN) as u32))],
                 action: "pads_are",
                 args: vec![
-                    ("of_epoch", self.0.pad(epoch).into()),
-                    ("of_next", self.0.pad(has_its_bits).into()),
+                    ("of_epoch", self.tables.pad(epoch).into()),
+                    ("of_next", self.tables.pad(has_its_bits).into()),
                     ("is_late", u32::from(epoch + 2 <= newest)),
                 ],
             }
@@ -108,7 +123,7 @@ pub fn check(info: &Info, carrier: CarrierKind) -> Result<(), Mismatch> {
         let values = pilot::values(stamp(0, carrier));
         timestamp.data(Some(pilot::SET_TIMESTAMP), &values)?;
         if carrier == CarrierKind::IpId {
-            let marks = Marks::new([0; 32]);
+            let marks = Marks::new([0; 32], 0);
             for entry in marks.secrets().iter().chain(&marks.armed(KNOWN)) {
                 driver::numbered(info, entry)?;
             }
@@ -130,7 +145,7 @@ mod tests {
 
     #[test]
     fn of_eight_epochs_the_last_two_are_not_late_and_the_first_gives_way_to_the_next() {
-        let marks = Marks::new([7; 32]);
+        let marks = Marks::new([7; 32], 1280);
         let tables = SignatureTables::new(Secret::new([7; 32]));
         let entries = marks.armed(1005);
         let pad = |epoch| u32::from(tables.pad(epoch));
@@ -144,7 +159,9 @@ mod tests {
 
     #[test]
     fn every_byte_that_is_signed_has_all_its_entries() {
-        let entries = Marks::new([7; 32]).secrets();
+        let entries = Marks::new([7; 32], 1400).secrets();
+        assert_eq!((&*entries[0].keys, &*entries[0].args), (&[][..], &[("fabric_mtu", 1400)][..]));
+        let entries = &entries[1..];
         assert_eq!(entries.len(), 9 * 256);
         let last = &entries[9 * 256 - 1];
         assert_eq!(last.table, "Ingress.signature.byte8.secret");

@@ -3,7 +3,6 @@
 //! longer, is for the [gatherer](crate::gatherer).
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
@@ -22,7 +21,7 @@ use crate::counters::{Counters, LEFT, cells};
 use crate::driver::Driver;
 use crate::gatherer::Task;
 use crate::marks::{self, Marks};
-use crate::notices::Streams;
+use crate::notices::{Readings, Streams};
 use crate::system::{Closed, Plan, side_at_flip, side_at_take};
 
 /// Longest sleep, so that a stop is seen soon.
@@ -61,8 +60,6 @@ struct Group {
     opened: Option<u64>,
     /// How many packets had come without a mark by then.
     unmarked: u64,
-    /// The numbers of the next notices when the group was closed.
-    numbers: Vec<u32>,
 }
 
 /// What is known of a window: all epochs that are recorded in one group, from its clearing to the
@@ -76,8 +73,6 @@ struct Window {
     unrecorded: u64,
     foreign_packets: u64,
     unmarked: u64,
-    /// The numbers of the next notices when its first epoch was opened.
-    numbers: Vec<u32>,
 }
 
 /// What the pilot keeps: by timestamp bit the epochs, by parity the windows, and what is ready.
@@ -85,6 +80,8 @@ struct Window {
 struct State {
     groups: [Group; 2],
     windows: [Window; 2],
+    /// Which notices are whose.
+    readings: Readings,
     /// Epochs to come that are ready.
     ready: VecDeque<Ready>,
 }
@@ -202,7 +199,7 @@ impl Pilot {
     fn arm(&mut self, epoch: u64, state: &mut State) -> Result<(), ClientError> {
         // Before that: what is marked in the epoch before the last is not to be recorded in this.
         self.arm_marks(epoch)?;
-        let State { groups, windows, ready } = state;
+        let State { groups, windows, readings, ready } = state;
         let group = &mut groups[timestamp_bit(epoch)];
         ready.extend(self.ready.try_iter());
         // Those that come too late are of no use.
@@ -222,23 +219,23 @@ impl Pilot {
         let [.., counted, unmarked] = self.count()?;
         group.unmarked = unmarked;
         group.opened = group.measured.is_some().then_some(counted);
-        let numbers = self.numbers()?;
+        let next = self.numbers()?;
+        let begins = (epoch == self.first(epoch)).then(|| self.parity(epoch));
+        let numbers = readings.arm(timestamp_bit(epoch), begins, &next);
         if let Some((closed, before)) = group.closed.take() {
             let window = &mut windows[self.parity(closed)];
             window.late_packets += counted.saturating_sub(before);
             let (epoch, late_packets) = (self.first(closed), window.late_packets);
             if self.is_last(closed) && self.is_reported(epoch) {
-                let numbers = between(&group.numbers, &numbers);
                 self.task(Task::Seal { epoch, late_packets, numbers });
             }
         }
         let window = &mut windows[self.parity(epoch)];
-        if epoch == self.first(epoch) {
-            let numbers = numbers.clone();
-            *window = Window { is_whole: true, numbers, ..Window::default() };
+        if begins.is_some() {
+            *window = Window { is_whole: true, ..Window::default() };
         }
         window.is_whole &= group.measured.is_some();
-        self.allow_notices(&numbers)
+        self.allow_notices(&next)
     }
 
     fn flip(&self, epoch: u64, at_ns: u64, state: &State) -> Result<(), ClientError> {
@@ -267,7 +264,7 @@ impl Pilot {
         state: &mut State,
         before: [u64; CELLS as usize],
     ) -> Result<[u64; CELLS as usize], ClientError> {
-        let State { groups, windows, .. } = state;
+        let State { groups, windows, readings, .. } = state;
         if epoch >= self.end() {
             let group = std::mem::take(&mut groups[timestamp_bit(epoch)]);
             if let Some(ready) = &group.measured {
@@ -278,7 +275,8 @@ impl Pilot {
         // Read while the group is still open: a packet that leaves between this and the closing is
         // recorded, and one between the closing and any later reading would be in no count at all.
         let counted = self.count()?;
-        let numbers = self.numbers()?;
+        let next = self.numbers()?;
+        let numbers = readings.take(timestamp_bit(epoch), self.parity(epoch), &next);
         // While both groups are open, no packet comes late: one that is not recorded is foreign.
         let both_open = groups[timestamp_bit(epoch + 1)].opened;
         let foreign_packets = both_open.map_or(0, |opened| counted[2].saturating_sub(opened));
@@ -291,7 +289,6 @@ impl Pilot {
         }
         let now_ns = unix_ns();
         group.closed = Some((epoch, counted[2]));
-        group.numbers.clone_from(&numbers);
         let window = &mut windows[self.parity(epoch)];
         if now_ns >= self.clock.arm_time(epoch + 2) {
             window.stall_ns = window.stall_ns.max(now_ns.saturating_sub(at_ns));
@@ -313,7 +310,6 @@ impl Pilot {
                 routes_changed: self.routes_changed_since(epoch),
                 notices: Vec::new(),
             });
-            let numbers = between(&window.numbers, &numbers);
             self.task(Task::Finish { epoch, closed, numbers });
         }
         Ok(counted)
@@ -375,11 +371,10 @@ impl Pilot {
     /// The numbers of the next notices, by stream.
     fn numbers(&self) -> Result<Vec<u32>, ClientError> {
         let Some(Noticing { streams, .. }) = &self.noticing else { return Ok(Vec::new()) };
-        if !streams.has_register {
-            return Ok(vec![0; streams.count.into()]);
-        }
-        let cells = self.driver.elements(&streams.numbers(), 0..streams.count.into())?;
-        Ok(cells.iter().map(|cell| cell.first().map_or(0, |&number| number as u32)).collect())
+        streams.next(|register, count| {
+            let cells = self.driver.elements(register, 0..count.into())?;
+            Ok(cells.iter().map(|cell| cell.first().map_or(0, |&number| number as u32)).collect())
+        })
     }
 
     /// Lets notices be sent, where there is a way for them.
@@ -407,9 +402,4 @@ impl Pilot {
     fn count(&self) -> Result<[u64; CELLS as usize], ClientError> {
         cells(&self.driver, LEFT)
     }
-}
-
-/// From one reading of the next notices' numbers to another, by stream.
-fn between(from: &[u32], to: &[u32]) -> Vec<Range<u32>> {
-    from.iter().zip(to).map(|(&from, &to)| from..to).collect()
 }

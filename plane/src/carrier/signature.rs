@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use calumma_sketch::hash::ADDRESS_BYTES;
+use calumma_sketch::simd::Isa;
+use calumma_sketch::{AddressHash, Engine};
 use calumma_wire::Secret;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -12,40 +15,37 @@ const EPOCHS: usize = 8;
 /// Factors: one for each word of both IPv6 addresses, and one for the next header.
 const FACTORS: usize = 9;
 
-/// Bytes of an IPv4 header that are signed: source, destination, protocol.
-const SIGNED_BYTES: usize = 9;
-
 /// Bits of an IPv6 header's signature.
 const IPV6_BITS: u32 = 12;
 
-/// The first words of the nonces under which pads, factors and tables are drawn from the secret;
-/// the hash functions' tables have 0, and 3 and 4 are taken as well.
+/// The first words of the nonces under which pads and factors are drawn from the secret; the hash
+/// functions' tables have 0, and 3 and 4 are taken as well.
 const PADS_NONCE: u32 = 1;
-const FACTORS_NONCE: u32 = 2;
-const TABLES_NONCE: u32 = 5;
+const IPV6_FACTORS_NONCE: u32 = 2;
+const IPV4_FACTORS_NONCE: u32 = 5;
 
-/// What signs IPv4 headers: a table of 256 bytes for each byte of source, destination and protocol,
-/// and a byte for each epoch, drawn from the deployment's secret.
+/// What signs IPv4 headers: a hash of addresses and protocol, and a byte for each epoch, drawn from
+/// the deployment's secret.
 ///
-/// The signature is the exclusive or of what the tables have for the header's bytes and of the
-/// epoch's byte, which a Tofino computes as well (`docs/contract.md`, Signature).
+/// The signature is the exclusive or of the hash and of the epoch's byte. A Tofino computes it from
+/// a table for each byte of source, destination and protocol (`docs/contract.md`, Signature).
 #[derive(Clone)]
 pub struct SignatureTables {
     secret: Secret,
-    bytes: [[u8; 256]; SIGNED_BYTES],
+    hash: AddressHash,
 }
 
 impl SignatureTables {
     /// Those of a secret.
     pub fn new(secret: Secret) -> Self {
-        let mut bytes = [[0; 256]; SIGNED_BYTES];
-        key_stream(secret, TABLES_NONCE, 0).fill_bytes(bytes.as_flattened_mut());
-        Self { secret, bytes }
+        let mut stream = key_stream(secret, IPV4_FACTORS_NONCE, 0);
+        let factors = std::array::from_fn(|_| stream.next_u64());
+        Self { secret, hash: AddressHash::new(factors) }
     }
 
     /// The tables of the source's four bytes, the destination's, and the protocol's.
-    pub fn bytes(&self) -> &[[u8; 256]; SIGNED_BYTES] {
-        &self.bytes
+    pub fn bytes(&self) -> &[[u8; 256]; ADDRESS_BYTES] {
+        self.hash.tables()
     }
 
     /// The byte of an epoch.
@@ -56,17 +56,6 @@ impl SignatureTables {
     /// What is added to the signatures of an epoch.
     fn pads(&self, epoch: u64) -> u64 {
         key_stream(self.secret, PADS_NONCE, epoch).next_u64()
-    }
-
-    #[inline(always)]
-    fn of(&self, header: &[u8; 20]) -> u8 {
-        let [.., s0, s1, s2, s3, d0, d1, d2, d3] = *header;
-        let [t0, t1, t2, t3, t4, t5, t6, t7, t8] = &self.bytes;
-        let at = |table: &[u8; 256], byte: u8| table[usize::from(byte)];
-        // A loop becomes vectors that are taken apart again, and takes seven times as long.
-        let source = at(t0, s0) ^ at(t1, s1) ^ at(t2, s2) ^ at(t3, s3);
-        let destination = at(t4, d0) ^ at(t5, d1) ^ at(t6, d2) ^ at(t7, d3);
-        source ^ destination ^ at(t8, header[9])
     }
 }
 
@@ -91,11 +80,11 @@ fn cut_ipv6(sum: u64) -> u16 {
 
 /// Signs the addresses and protocol of packets, under a key of its own in each epoch.
 ///
-/// IPv4 headers by [tables](SignatureTables), IPv6 headers by products of sums modulo 2^64, of
-/// which the upper bits are used (Lemire and Kaser, "Strongly universal string hashing is fast",
-/// 2014). Without the secret a signature of n bits is guessed with probability 2^-n, also by who
-/// has seen that of one other packet of the epoch. It is no authentication: who sees several can
-/// compute more.
+/// IPv4 headers by [carry-less products](AddressHash), IPv6 headers by products of sums modulo
+/// 2^64, of which the upper bits are used (Lemire and Kaser, "Strongly universal string hashing is
+/// fast", 2014). Without the secret a signature of n bits is guessed with probability 2^-n, also by
+/// who has seen that of one other packet of the epoch. It is no authentication: who sees several
+/// can compute more.
 #[derive(Clone)]
 pub struct Signer {
     /// What is drawn from the secret, and from the one before or after it. On the heap, since
@@ -110,9 +99,33 @@ pub struct Signer {
     /// That of the epoch to come, of which packets arrive that an edge with a fast clock has sent.
     ahead: u64,
     newest: u64,
+    /// What bursts are signed with.
+    engine: Engine,
 }
 
-/// What is drawn from a secret: tables for IPv4, and what addresses and protocol of IPv6 are
+/// What signs the IPv4 headers of an epoch.
+#[derive(Clone, Copy)]
+pub(super) struct Signing<'a> {
+    hash: &'a AddressHash,
+    /// The epoch's pad, and that of the one to come which has the same three bits, if it has.
+    pads: [u8; 2],
+}
+
+impl Signing<'_> {
+    /// The signature of a header.
+    #[inline(always)]
+    pub(super) fn sign(self, header: &[u8; 20], isa: impl Isa) -> u8 {
+        isa.address_hash(self.hash, header) ^ self.pads[0]
+    }
+
+    /// Whether a header may have the signature `signed`.
+    #[inline(always)]
+    pub(super) fn fits(self, header: &[u8; 20], signed: u8, isa: impl Isa) -> bool {
+        self.pads.contains(&(isa.address_hash(self.hash, header) ^ signed))
+    }
+}
+
+/// What is drawn from a secret: what signs IPv4, and what addresses and protocol of IPv6 are
 /// multiplied by.
 #[derive(Clone)]
 struct SigningKey {
@@ -122,7 +135,7 @@ struct SigningKey {
 
 impl SigningKey {
     fn new(secret: Secret) -> Self {
-        let mut stream = key_stream(secret, FACTORS_NONCE, 0);
+        let mut stream = key_stream(secret, IPV6_FACTORS_NONCE, 0);
         let factors = std::array::from_fn(|_| stream.next_u64());
         Self { tables: SignatureTables::new(secret), factors }
     }
@@ -146,6 +159,7 @@ impl Signer {
             of: [0; EPOCHS],
             ahead: 0,
             newest,
+            engine: Engine::detect(),
         };
         signer.draw_pads(newest.saturating_sub(EPOCHS as u64 - 1));
         signer
@@ -211,19 +225,23 @@ impl Signer {
         [pad, if is_ahead { self.ahead } else { pad }]
     }
 
-    /// The signature of an IPv4 header, in the epoch of these three bits.
+    /// What signs IPv4 headers in the epoch of these three bits.
     #[inline(always)]
-    pub(super) fn ipv4(&self, epoch: u8, header: &[u8; 20]) -> u8 {
+    pub(super) fn ipv4(&self, epoch: u8) -> Signing<'_> {
         let at = usize::from(epoch) % EPOCHS;
-        self.key_of(at).tables.of(header) ^ pad_of_ipv4(self.pads[at])
+        let pads = self.pads_of(at).map(pad_of_ipv4);
+        Signing { hash: &self.key_of(at).tables.hash, pads }
     }
 
-    /// Whether an IPv4 header that says this epoch may have the signature `signed`.
+    /// The instructions that bursts are signed with.
     #[inline(always)]
-    pub(super) fn fits_ipv4(&self, epoch: u8, header: &[u8; 20], signed: u8) -> bool {
-        let at = usize::from(epoch) % EPOCHS;
-        let pad = self.key_of(at).tables.of(header) ^ signed;
-        self.pads_of(at).map(pad_of_ipv4).contains(&pad)
+    pub(super) fn engine(&self) -> Engine {
+        self.engine
+    }
+
+    /// The same signatures computed with other instructions: one of [`Engine::available`].
+    pub fn with_engine(self, engine: Engine) -> Self {
+        Self { engine, ..self }
     }
 
     /// The signature of an IPv6 header, in the epoch of these three bits: twelve bits.
@@ -273,6 +291,7 @@ pub(crate) fn key_stream(secret: Secret, first: u32, others: u64) -> ChaCha20Rng
 #[cfg(test)]
 mod tests {
     use super::*;
+    use calumma_sketch::simd::Scalar;
 
     fn header(source: u32, destination: u32, protocol: u8) -> [u8; 20] {
         let mut header = [0; 20];
@@ -284,8 +303,15 @@ mod tests {
 
     /// Those of an IPv4 and of an IPv6 header.
     fn signatures(signer: &Signer, epoch: u64, header: &[u8; 20]) -> (u8, u16) {
-        let epoch = epoch as u8 & 7;
-        (signer.ipv4(epoch, header), signer.ipv6(epoch, &[7; 40]))
+        (sign(signer, epoch, header), signer.ipv6(epoch as u8 & 7, &[7; 40]))
+    }
+
+    fn sign(signer: &Signer, epoch: u64, header: &[u8; 20]) -> u8 {
+        signer.ipv4(epoch as u8 & 7).sign(header, Scalar)
+    }
+
+    fn fits(signer: &Signer, epoch: u64, header: &[u8; 20], signed: u8) -> bool {
+        signer.ipv4(epoch as u8 & 7).fits(header, signed, Scalar)
     }
 
     fn signer(number: u8) -> Signer {
@@ -299,20 +325,25 @@ mod tests {
         stream
     }
 
-    /// `docs/contract.md` in other words: one stream of bytes.
+    /// `docs/contract.md` in other words: 128-bit integers, added bit by bit.
     #[test]
     fn a_signature_of_ipv4_is_that_of_the_contract() {
-        let mut tables = vec![0; 9 * 256];
-        stream(7, 5, 0).fill_bytes(&mut tables);
-        let mut signed = (stream(7, 1, 98).next_u64() >> 56) as u8;
-        for (at, byte) in [0x0A, 1, 0, 2, 0x0A, 2, 0, 3, 6].into_iter().enumerate() {
-            signed ^= tables[256 * at + byte];
+        let mut factors = stream(7, 5, 0);
+        let mut sum = u128::from(stream(7, 1, 98).next_u64());
+        for number in [0x0A01_0002_u64, 0x000A_0200_0306] {
+            let factor = u128::from(factors.next_u64());
+            let bits = (0..64).filter(|bit| number & 1 << bit != 0);
+            sum = bits.fold(sum, |sum, bit| sum ^ factor << bit);
         }
+        let signed = (sum >> 56) as u8;
         let header = header(0x0A01_0002, 0x0A02_0003, 6);
-        assert_eq!(signer(7).ipv4(98 % 8, &header), signed);
-        assert!(signer(7).fits_ipv4(98 % 8, &header, signed));
+        assert_eq!(sign(&signer(7), 98, &header), signed);
+        assert!(fits(&signer(7), 98, &header, signed));
+        // As a Tofino has it.
         let tables = SignatureTables::new(Secret::new([7; 32]));
-        assert_eq!(tables.of(&header) ^ tables.pad(98), signed);
+        let bytes = [0x0A, 1, 0, 2, 0x0A, 2, 0, 3, 6].into_iter().zip(tables.bytes());
+        let by_tables = bytes.fold(tables.pad(98), |sum, (byte, table)| sum ^ table[byte]);
+        assert_eq!(by_tables, signed);
     }
 
     /// The same: 128-bit integers, cut to 64 bits at the end.
@@ -336,7 +367,7 @@ mod tests {
     #[test]
     fn every_byte_of_an_ipv4_header_that_is_signed_counts() {
         let signers: Vec<Signer> = (0..16).map(signer).collect();
-        let of = |header: &[u8; 20]| signers.iter().map(|s| s.ipv4(4, header)).collect::<Vec<_>>();
+        let of = |header: &[u8; 20]| signers.iter().map(|s| sign(s, 4, header)).collect::<Vec<_>>();
         let mut header = header(0x0102_0304, 0x0506_0708, 17);
         let before = of(&header);
         for at in 0..20 {
@@ -375,7 +406,7 @@ mod tests {
                         6 ^ protocol,
                     ),
                 ]
-                .map(|header| signer.ipv4(1, &header));
+                .map(|header| sign(&signer, 1, &header));
                 same[usize::from(one ^ other)] += 1;
             }
             // A hundred each, and six standard deviations.
@@ -387,12 +418,12 @@ mod tests {
     fn the_epoch_to_come_is_known_beside_the_eighth_back() {
         let header = header(1, 2, 17);
         let signer = signer(1);
-        for (newest, fits) in [(100, true), (101, true), (93, true), (92, false), (102, false)] {
+        for (newest, does) in [(100, true), (101, true), (93, true), (92, false), (102, false)] {
             let (sender, epoch) = (Signer::new(Secret::new([1; 32]), newest), newest as u8 & 7);
-            let theirs = sender.ipv4(epoch, &header);
-            assert_eq!(signer.fits_ipv4(epoch, &header, theirs), fits, "{newest}");
+            let theirs = sign(&sender, newest, &header);
+            assert_eq!(fits(&signer, newest, &header, theirs), does, "{newest}");
             let theirs = sender.ipv6(epoch, &[7; 40]);
-            assert_eq!(signer.fits_ipv6(epoch, &[7; 40], theirs), fits, "{newest}");
+            assert_eq!(signer.fits_ipv6(epoch, &[7; 40], theirs), does, "{newest}");
         }
     }
 
@@ -418,7 +449,7 @@ mod tests {
             let secret = if next < 101 { old } else { new };
             let (ipv4, ipv6) = of(&Signer::new(secret, next), next);
             let at = next as u8 & 7;
-            assert!(signer.fits_ipv4(at, &header, ipv4), "{next} at {newest}");
+            assert!(fits(&signer, next, &header, ipv4), "{next} at {newest}");
             assert!(signer.fits_ipv6(at, &[7; 40], ipv6), "{next} at {newest}");
         }
     }

@@ -33,6 +33,7 @@ pub(super) fn mark(fields: u8, claims: u8) -> Option<Mark> {
         bit: usize::from(epoch & 1),
         hierarchy: Hierarchy::from_bits(fields >> HIERARCHY_SHIFT),
         epoch: EpochBits::of(epoch.into()),
+        way: None,
     };
     let allowed = if claims >> (epoch & 1) & 1 == 1 { CLAIM } else { 0 };
     (fields & RESERVED & !allowed == 0).then_some(mark)

@@ -18,7 +18,7 @@ pub struct Tos<const SIGNED: bool> {
     pub dscp: u8,
 }
 
-/// The default carrier, and the one that hardware edges know.
+/// The carrier that all switches know.
 pub type PlainTos = Tos<false>;
 
 /// The carrier that tells marked packets from others.

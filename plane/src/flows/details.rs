@@ -17,6 +17,7 @@ pub(crate) struct IpColumns {
     fields: [IpFields; BURST],
     digests: [u64; BURST],
     polled_ns: u64,
+    port: u16,
 }
 
 /// The INT stacks of a burst's packets, by position.
@@ -138,16 +139,16 @@ impl<K: Key> Flows<K> {
     }
 
     /// Notes what each packet's IP header says, by its position in the burst and the header's
-    /// offset, in the memory that is lent.
+    /// offset, in the memory that is lent; and by which port the burst came.
     pub(crate) fn read_ip(
         &mut self,
         memory: Option<Box<IpColumns>>,
-        polled_ns: u64,
+        (polled_ns, port): (u64, u16),
         read: impl Fn(usize, usize) -> IpFields,
     ) {
         self.ip = memory;
         if let Some(ip) = &mut self.ip {
-            ip.polled_ns = polled_ns;
+            (ip.polled_ns, ip.port) = (polled_ns, port);
             for (of, &(at, offset)) in ip.fields.iter_mut().zip(&self.places[..self.len]) {
                 *of = read(at.into(), offset.into());
             }
@@ -190,6 +191,13 @@ impl<K: Key> Flows<K> {
     #[inline]
     pub fn polled_ns(&self) -> u64 {
         self.ip.as_ref().map_or(0, |ip| ip.polled_ns)
+    }
+
+    /// The switch's port that received the burst, from 0; 0 where no system asks for what IP
+    /// headers say.
+    #[inline]
+    pub fn port(&self) -> u16 {
+        self.ip.as_ref().map_or(0, |ip| ip.port)
     }
 
     /// Hashes all keys, into the memory that is lent.

@@ -4,6 +4,7 @@
 //! that leaves has its last epoch finished, and sealed an epoch later, before its half goes back to
 //! the control thread. Nothing here allocates or frees.
 
+mod hashes;
 mod int;
 
 use std::any::Any;
@@ -11,17 +12,18 @@ use std::any::Any;
 use calumma_epoch::{Due, EpochClock, Event, Guards, Schedule, timestamp_bit};
 use calumma_sketch::{AnyKey, HashColumns, Key, Keyed};
 use calumma_wire::Domain;
-use crossbeam_channel::Sender;
 
+use self::hashes::share_hashes;
 use super::{FromLcore, Leaving, MOST_SYSTEMS, Moment, NewSystem, Side};
 use crate::arrival::BurstArrival;
-use crate::carrier::Signer;
+use crate::carrier::{Detached, Signer, Way};
 use crate::counters::Counters;
 use crate::flows::{Arrivals, Flows, IpColumns, Stacks};
 use crate::int::Insertion;
 use crate::packet::Packet;
 use crate::parse::detail::ip_fields;
 use crate::slots::{AnySlots, Seal};
+use crate::sync::Sender;
 use crate::system::{AnyRecord, Groups, LcoreHalf, LcoreSystem};
 use crate::worker::Sent;
 
@@ -72,12 +74,16 @@ pub struct Active<K: Key> {
     pub(crate) asks_departures: bool,
     /// The timestamp bits of which packets have claims, bit 0 for 0 and bit 1 for 1.
     pub(crate) claims: u8,
+    /// What a system that goes by hops of marks has packets say of their ways.
+    pub(crate) hops: Option<u8>,
     /// Whether a system records what IP headers say.
     asks_ip: bool,
     /// Whether a system tells packets of a flow apart.
     asks_digests: bool,
     /// When the burst under way arrived, where that is asked for and known.
     pub(crate) arrival: Option<BurstArrival>,
+    /// The port that received it.
+    pub(crate) port: u16,
     /// The first of the systems that hash by the same functions, where there are several.
     hashing: Option<usize>,
     /// When the lcore first saw that the next event is due, where that has to wait.
@@ -123,8 +129,9 @@ pub(crate) struct Running<K: Key> {
     first: u64,
     /// The first epoch that it does not measure any more.
     end: u64,
-    /// Whether the same system sees to all packets of epochs before the first.
-    succeeds: bool,
+    /// The first epoch of which packets and seal are its own to see to, as far as it can: the same
+    /// system's half before it sees to those of earlier ones.
+    from: u64,
     /// Whether packets that enter are its own to see to.
     pub(crate) enters: bool,
     /// The timestamp bits of which packets are, bit 0 for 0 and bit 1 for 1.
@@ -139,7 +146,7 @@ impl<K: Key> Running<K> {
 
     /// Whether packets of an epoch are its own to see to, though it may not measure that.
     fn sees_to(&self, epoch: u64) -> bool {
-        epoch < self.end && (epoch >= self.first || !self.succeeds)
+        (self.from..self.end).contains(&epoch)
     }
 
     /// Notes which epoch packets enter, and which is the newest that they may carry.
@@ -175,39 +182,13 @@ impl<K: Key> Systems<K> {
 /// Adds a system to the session; one that is made for other keys than the session's, or for which
 /// there is no room, is dropped.
 pub(super) fn add(active: &mut AnyKey<Sessions>, new: NewSystem) {
-    let NewSystem { system, first_epoch, half, succeeds } = new;
-    let first = (first_epoch, succeeds);
+    let NewSystem { system, first_epoch, half, after } = new;
+    let first = (first_epoch, after);
     match (active, half) {
         (AnyKey::Ipv4(active), AnyKey::Ipv4(half)) => active.add(system, first, half),
         (AnyKey::Dual(active), AnyKey::Dual(half)) => active.add(system, first, half),
         _ => {}
     }
-}
-
-/// Lets systems that hash by the same functions share the hashes; gives the first of them.
-fn share_hashes<K: Key>(recording: &mut [Running<K>]) -> Option<usize> {
-    let same =
-        |one: &Running<K>, other: &Running<K>| match (one.half.hashes_by(), other.half.hashes_by())
-        {
-            (Some(one), Some(other)) => one.is_same(other),
-            _ => false,
-        };
-    let has_peer = |at: &usize| {
-        let (_, others) = recording.split_at(at + 1);
-        others.iter().any(|other| same(&recording[*at], other))
-    };
-    let first = (0..recording.len()).find(has_peer);
-    // Each is asked of the first one, before any is told.
-    let mut shared = [false; MOST_SYSTEMS];
-    if let Some(first) = first {
-        for (shared, system) in shared.iter_mut().zip(&*recording) {
-            *shared = same(&recording[first], system);
-        }
-    }
-    for (system, shared) in recording.iter_mut().zip(shared) {
-        system.half.share_hashes(shared);
-    }
-    first
 }
 
 /// The message that an epoch of a system is sealed.
@@ -251,7 +232,9 @@ impl<K: Key> Active<K> {
             asks_fronts: false,
             asks_departures: false,
             claims: 0,
+            hops: None,
             arrival: None,
+            port: 0,
             hashing: None,
             systems,
             due_since_ns: None,
@@ -292,13 +275,19 @@ impl<K: Key> Active<K> {
     fn add(
         &mut self,
         number: usize,
-        (first_epoch, succeeds): (u64, bool),
-        half: Box<dyn LcoreSystem<K>>,
+        (first_epoch, after): (u64, Option<usize>),
+        mut half: Box<dyn LcoreSystem<K>>,
     ) {
         let first = first_epoch.max(self.next_armed());
+        let before = after.and_then(|number| self.systems.find(number));
+        let from = before.map_or(0, |before| {
+            before.end = before.end.min(first);
+            before.end
+        });
         if self.systems.recording.len() + self.systems.waiting.len() < MOST_SYSTEMS {
+            half.slots().start(first, from);
             let (end, enters, bits) = (u64::MAX, true, 0b11);
-            let new = Running { number, first, end, succeeds, enters, bits, half };
+            let new = Running { number, first, end, from, enters, bits, half };
             self.systems.waiting.push(new);
         }
     }
@@ -311,16 +300,22 @@ impl<K: Key> Active<K> {
         }
     }
 
-    pub(super) fn supply(&mut self, system: usize, groups: Groups) {
-        if let Some(system) = self.systems.find(system) {
-            system.slots().supply(groups);
-        }
+    /// Gives records back that are for a system which has left.
+    pub(super) fn supply(&mut self, system: usize, groups: Groups) -> Option<Groups> {
+        let Some(system) = self.systems.find(system) else { return Some(groups) };
+        system.slots().supply(groups);
+        None
     }
 
-    pub(super) fn supply_late(&mut self, system: usize, late: Box<dyn AnyRecord>) {
-        if let Some(system) = self.systems.find(system) {
-            system.slots().supply_late(late);
-        }
+    /// The same.
+    pub(super) fn supply_late(
+        &mut self,
+        system: usize,
+        late: Box<dyn AnyRecord>,
+    ) -> Option<Box<dyn AnyRecord>> {
+        let Some(system) = self.systems.find(system) else { return Some(late) };
+        system.slots().supply_late(late);
+        None
     }
 
     pub(super) fn reconfigure(&mut self, system: usize, epoch: u64, plan: Box<dyn Any + Send>) {
@@ -343,6 +338,11 @@ impl<K: Key> Active<K> {
         }
     }
 
+    /// The longest packets that no link of the fabric cuts, in bytes of IPv4's total length.
+    pub(crate) fn fabric_mtu(&self) -> u16 {
+        self.domain.fabric_mtu()
+    }
+
     /// Leaves the packets of hosts outside the domain out, and gives how many they are.
     #[inline]
     pub(crate) fn leave_out_strangers(&self, flows: &mut Flows<K>) -> u64 {
@@ -359,16 +359,19 @@ impl<K: Key> Active<K> {
         (before - flows.len()) as u64
     }
 
-    /// Adds what systems ask for: when the packets arrived, what their IP headers say, and hashes
-    /// that several use. The TTLs of the packets at the positions in `lowered` are one less than
-    /// received. `now_ns` is when the round of polls began.
+    /// Adds what systems ask for: when the packets arrived, what their IP headers and the marks
+    /// that were taken out say, and hashes that several use. The TTLs of the packets at the
+    /// positions in `lowered` are one less than received. `now_ns` is when the round of polls
+    /// began.
     #[inline]
     pub(crate) fn add_details<P: Packet>(
         &mut self,
         packets: &[P],
         (lowered, now_ns): (u32, u64),
+        detached: Option<&Detached>,
         flows: &mut Flows<K>,
     ) {
+        let entering = Way { hop: 0, length: self.hops.unwrap_or(0) };
         let Systems { recording, hashes, .. } = &mut self.systems;
         if let Some(system) = self.hashing.and_then(|at| recording.get(at))
             && let Some(by) = system.half.hashes_by()
@@ -382,10 +385,11 @@ impl<K: Key> Active<K> {
             flows.lend(self.systems.arrivals.take(), |at| arrival.of(stamp(at)));
         }
         if self.asks_ip {
-            flows.read_ip(self.systems.ip.take(), now_ns, |at, ip_offset| {
+            flows.read_ip(self.systems.ip.take(), (now_ns, self.port), |at, ip_offset| {
                 let bytes = packets.get(at).map_or(&[][..], Packet::bytes);
                 let mut fields = ip_fields(bytes, ip_offset);
                 fields.ttl = fields.ttl.saturating_add((lowered >> at) as u8 & 1);
+                fields.way = detached.map_or(entering, |of| of.way(at));
                 fields
             });
         }
@@ -561,6 +565,7 @@ impl<K: Key> Active<K> {
             self.asks_sent = recording.iter().any(|system| system.half.wants_sent());
             self.hashing = share_hashes(recording);
             self.asks_arrivals = recording.iter().any(|system| system.half.wants_arrivals());
+            self.hops = recording.iter().find_map(|system| system.half.marks_hops());
             self.asks_ip = recording.iter().any(|system| system.half.wants_ip());
             self.asks_digests = recording.iter().any(|system| system.half.wants_digests());
             self.asks_stacks = recording.iter().any(|system| system.half.wants_stacks());
@@ -572,21 +577,21 @@ impl<K: Key> Active<K> {
     pub(super) fn leave(&mut self, outbox: &Sender<FromLcore>) -> Leaving {
         let running = self.epoch;
         let last = *self.last_epoch.get_or_insert(running);
-        let systems = &mut self.systems.recording;
-        let recording = systems.iter_mut().any(|system| system.slots().is_recording());
+        let recording = self.systems.recording.iter_mut().any(|of| of.slots().is_recording());
         if last == running && recording {
             return Leaving::LastEpoch;
         }
-        if self.schedule.next() == Event::Take(last) {
-            return Leaving::EgressOnly;
-        }
+        // Where the last one is not measured, the one before it may still have to be taken.
+        let last = match self.schedule.next() {
+            Event::Take(epoch) if epoch <= last => return Leaving::EgressOnly,
+            Event::Arm(epoch) => last.min(epoch.saturating_sub(2)),
+            _ => last,
+        };
         // Nothing is received any more, so nothing can come late.
-        let session = self.session;
         for of in &mut self.systems.recording {
-            let system = of.number;
             let closed = of.slots().close(last + 2);
             if let Some(seal) = closed.filter(|seal| seal.epoch == last) {
-                let _ = outbox.try_send(sealed(session, system, seal));
+                let _ = outbox.try_send(sealed(self.session, of.number, seal));
             }
         }
         Leaving::Done

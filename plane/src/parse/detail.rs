@@ -2,6 +2,7 @@
 //! that is, TCP flags. Read for systems that ask for it; nobody else pays.
 
 use super::{IPV4, TCP, UDP, ipv6};
+use crate::carrier::Way;
 
 /// Bytes of an IPv6 header.
 const IPV6: u32 = 40;
@@ -25,13 +26,16 @@ pub struct Detail {
     pub is_fragment: bool,
 }
 
-/// What the outermost IP header of a packet says beside its flow, as the packet was received.
+/// What the outermost IP header of a packet says beside its flow, as the packet was received, and
+/// how far it has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct IpFields {
     /// TTL, or hop limit.
     pub ttl: u8,
     /// Bytes of the packet: the total length of IPv4, 40 and the payload length of IPv6.
     pub len: u32,
+    /// By its mark, where that says it; of one that enters, at no hop yet.
+    pub way: Way,
 }
 
 /// The fields of a packet whose flow could be read and whose IP header begins at `ip_offset`; of
@@ -41,11 +45,12 @@ pub(crate) fn ip_fields(bytes: &[u8], ip_offset: usize) -> IpFields {
     let header = bytes.get(ip_offset..).and_then(|header| header.first_chunk::<IPV4>());
     match header {
         Some(ipv4) if ipv4[0] >> 4 == 4 => {
-            IpFields { ttl: ipv4[8], len: u16::from_be_bytes([ipv4[2], ipv4[3]]).into() }
+            let len = u16::from_be_bytes([ipv4[2], ipv4[3]]).into();
+            IpFields { ttl: ipv4[8], len, way: Way::default() }
         }
         Some(ipv6) => {
             let payload = u16::from_be_bytes([ipv6[4], ipv6[5]]);
-            IpFields { ttl: ipv6[7], len: u32::from(payload) + IPV6 }
+            IpFields { ttl: ipv6[7], len: u32::from(payload) + IPV6, way: Way::default() }
         }
         None => IpFields::default(),
     }
@@ -178,10 +183,13 @@ mod tests {
         frame[18 + 8] = 63;
         // Padding is no part of the packet.
         frame.extend_from_slice(&[0; 9]);
-        assert_eq!(ip_fields(&frame, 18), IpFields { ttl: 63, len: 20 + 8 + 20 });
+        assert_eq!(
+            ip_fields(&frame, 18),
+            IpFields { ttl: 63, len: 20 + 8 + 20, way: Way::default() }
+        );
         let mut frame = packet(&[], TCP, &[0; 32]);
         frame[14 + 7] = 1;
-        assert_eq!(ip_fields(&frame, 14), IpFields { ttl: 1, len: 40 + 32 });
+        assert_eq!(ip_fields(&frame, 14), IpFields { ttl: 1, len: 40 + 32, way: Way::default() });
         frame[18..20].copy_from_slice(&[0xFF, 0xFF]);
         assert_eq!(ip_fields(&frame, 14).len, 40 + 0xFFFF);
         assert_eq!(ip_fields(&frame[..33], 14), IpFields::default());

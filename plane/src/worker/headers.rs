@@ -105,9 +105,24 @@ fn is_foreign<P: Packet>(carrier: Carrier, packet: &P) -> bool {
     }
 }
 
-/// Leaves out those of the packets that `of` has a bit for and that can carry no mark, and counts
-/// them. Gives those of them that are to be dropped.
+/// Leaves out those of the packets that enter which can carry no mark, and counts them. Gives those
+/// of them that are to be dropped.
+#[inline]
 pub(super) fn keep_carriable<K: Key, P: Packet>(
+    marks: Marks<'_>,
+    policy: &Policy,
+    counters: &mut Counters,
+    packets: &[P],
+    flows: &mut Flows<K>,
+) -> u32 {
+    let Some(keep) = marks.carriable(packets, flows.places()) else { return 0 };
+    let why = |at: usize, ip_offset| marks.why_not(&packets[at], ip_offset);
+    leave_out(keep, policy, counters, flows, why)
+}
+
+/// Leaves out those of the packets that leave, that `of` has a bit for, and that entered without a
+/// mark, and counts them. Gives those of them that are to be dropped.
+pub(super) fn keep_carried<K: Key, P: Packet>(
     marks: Marks<'_>,
     policy: &Policy,
     counters: &mut Counters,
@@ -117,18 +132,44 @@ pub(super) fn keep_carriable<K: Key, P: Packet>(
     if of == 0 {
         return 0;
     }
-    let Some(can_carry) = marks.carriable(packets, flows.places()) else { return 0 };
-    let keep = can_carry | !of;
+    let Some(carried) = marks.carried(packets, flows.places()) else { return 0 };
+    leave_out(carried | !of, policy, counters, flows, |_, _| Unmeasured::NoCarrier)
+}
+
+/// The same for packets on their way, which their edges count and treat.
+#[inline]
+pub(super) fn leave_out_uncarried<K: Key, P: Packet>(
+    marks: Marks<'_>,
+    packets: &[P],
+    (flows, of): (&mut Flows<K>, u32),
+) {
+    if of != 0
+        && let Some(carried) = marks.carried(packets, flows.places())
+        && !carried & of != 0
+    {
+        flows.retain(carried | !of);
+    }
+}
+
+/// Leaves out the packets that `keep` has no bit for, and counts each as what `why` says.
+#[inline]
+fn leave_out<K: Key>(
+    keep: u32,
+    policy: &Policy,
+    counters: &mut Counters,
+    flows: &mut Flows<K>,
+    why: impl Fn(usize, usize) -> Unmeasured,
+) -> u32 {
     let all = first(flows.len());
     if keep & all == all {
         return 0;
     }
     let mut drops = 0;
-    for (number, &(at, _)) in flows.places().iter().enumerate() {
-        if keep >> number & 1 == 0 {
-            let treatment = unmeasured(policy, counters, Unmeasured::NoCarrier);
-            drops |= u32::from(treatment == Treatment::Drop) << at;
-        }
+    for number in positions(!keep & all) {
+        let (at, ip_offset) = flows.places()[number];
+        let kind = why(at.into(), ip_offset.into());
+        let treatment = unmeasured(policy, counters, kind);
+        drops |= u32::from(treatment == Treatment::Drop) << at;
     }
     flows.retain(keep);
     drops

@@ -9,6 +9,7 @@ use crate::counters::Counters;
 use crate::flows::Flows;
 use crate::measure::Active;
 use crate::packet::Packet;
+use crate::parse::Unmeasured;
 
 /// What is done by the carrier, compiled for each kind; by a shim, which is between headers, it may
 /// be something else.
@@ -43,6 +44,10 @@ pub(super) struct Marks<'a> {
     pub(super) numbers: &'a Numbers,
     /// The timestamp bits of which packets have claims, bit 0 for 0 and bit 1 for 1.
     pub(super) claims: u8,
+    /// Whether packets go on with the number of the next hop.
+    pub(super) raises: bool,
+    /// As [`IpId::fabric_mtu`]. Without a session nobody knows it, and nothing is beyond it.
+    pub(super) fabric_mtu: u16,
 }
 
 impl<'a> Marks<'a> {
@@ -51,8 +56,10 @@ impl<'a> Marks<'a> {
     pub(super) fn of<K: Key>(by: By<'a>, active: Option<&'a Active<K>>) -> Self {
         let By { policy, numbers, .. } = by;
         let claims = active.map_or(0, |active| active.claims);
+        let raises = active.is_some_and(|active| active.hops.is_some());
         let signer = active.map(|active| &active.signer);
-        Marks { carrier: policy.carrier, signer, numbers, claims }
+        let fabric_mtu = active.map_or(u16::MAX, Active::fabric_mtu);
+        Marks { carrier: policy.carrier, signer, numbers, claims, raises, fabric_mtu }
     }
 
     fn label(self) -> FlowLabel<'a> {
@@ -60,18 +67,31 @@ impl<'a> Marks<'a> {
     }
 
     fn ip_id(self) -> IpId<'a> {
-        IpId { signer: self.signer, numbers: self.numbers, claims: self.claims }
+        let Self { signer, numbers, claims, fabric_mtu, .. } = self;
+        IpId { signer, numbers, claims, fabric_mtu }
     }
 
-    /// A bit for each of the places whose packet can be marked; `None` where all can.
+    /// A bit for each of the places whose packet, one that enters, can be marked; `None` where all
+    /// can.
     #[inline]
     pub(super) fn carriable<P: Packet>(self, packets: &[P], places: &[(u16, u16)]) -> Option<u32> {
+        match self.carrier {
+            Carrier::Tos(_) | Carrier::SignedTos(_) | Carrier::Unchosen => None,
+            Carrier::FlowLabel => Some(self.label().can_carry_all(packets, places)),
+            Carrier::IpId => Some(self.ip_id().can_carry_all(packets, places)),
+            Carrier::Shim(shim) => Some(shim.can_carry_all(packets, places)),
+        }
+    }
+
+    /// A bit for each of the places whose packet, one that leaves without a valid mark, may have
+    /// entered with one; `None` where all may.
+    pub(super) fn carried<P: Packet>(self, packets: &[P], places: &[(u16, u16)]) -> Option<u32> {
         fn of<P: Packet>(by: impl Carry, packets: &[P], places: &[(u16, u16)]) -> u32 {
-            let can_carry = |&(at, ip_offset): &(u16, u16)| {
-                by.can_carry(&packets[usize::from(at)], usize::from(ip_offset))
+            let carried = |&(at, ip_offset): &(u16, u16)| {
+                by.may_have_carried(&packets[usize::from(at)], usize::from(ip_offset))
             };
-            let bits = places.iter().map(can_carry).enumerate();
-            bits.fold(0, |mask, (number, can)| mask | u32::from(can) << number)
+            let bits = places.iter().map(carried).enumerate();
+            bits.fold(0, |mask, (number, carried)| mask | u32::from(carried) << number)
         }
         match self.carrier {
             Carrier::Tos(_) | Carrier::SignedTos(_) | Carrier::Unchosen => None,
@@ -79,6 +99,16 @@ impl<'a> Marks<'a> {
             Carrier::IpId => Some(of(self.ip_id(), packets, places)),
             Carrier::Shim(shim) => Some(of(shim, packets, places)),
         }
+    }
+
+    /// As what a packet counts that enters and can't be marked.
+    #[cold]
+    pub(super) fn why_not<P: Packet>(self, packet: &P, ip_offset: usize) -> Unmeasured {
+        by_carrier!(
+            self,
+            by => by.why_not(packet, ip_offset),
+            by => by.why_not(packet, ip_offset)
+        )
     }
 
     /// Marks the packets: each with `stamp` and its own hierarchy.
@@ -90,10 +120,7 @@ impl<'a> Marks<'a> {
             flows: &Flows<K>,
             stamp: Mark,
         ) {
-            for (number, &(at, ip_offset)) in flows.places().iter().enumerate() {
-                let mark = Mark { hierarchy: flows.mark(number).hierarchy, ..stamp };
-                by.write(&mut packets[usize::from(at)], usize::from(ip_offset), mark);
-            }
+            by.write_all(packets, flows.places(), stamp, flows.hierarchies());
         }
         by_carrier!(self, by => all(by, packets, flows, stamp), by => all(by, packets, flows, stamp));
     }
@@ -135,15 +162,11 @@ impl<'a> Marks<'a> {
         flows: &mut Flows<K>,
     ) {
         fn all<K: Key, P: Packet>(by: impl Carry, packets: &mut [P], flows: &mut Flows<K>) {
-            for number in 0..flows.len() {
-                let (at, ip_offset) = flows.places()[number];
-                let (packet, ip_offset) = (&mut packets[usize::from(at)], usize::from(ip_offset));
-                let mark = by.take(packet, ip_offset);
-                if mark.is_none() {
-                    flows.set_unproven(number, by.unproven(packet, ip_offset));
-                }
+            let (places, len) = flows.all_places();
+            by.take_all(packets, &places[..len], |number, mark, unproven| {
+                flows.set_unproven(number, unproven);
                 flows.set_mark(number, mark);
-            }
+            });
         }
         by_carrier!(self, by => all(by, packets, flows), _ => set_detached(detached, flows));
     }
@@ -181,7 +204,7 @@ impl<'a> Marks<'a> {
     }
 
     /// Lets packets that pass go on with their claims, of which those in `came` they came with, and
-    /// puts shims back.
+    /// puts shims back, with the number of the next hop.
     #[inline]
     pub(super) fn pass_on<K: Key, P: Packet>(
         self,
@@ -194,7 +217,10 @@ impl<'a> Marks<'a> {
         if changed != 0 {
             self.change_claims(detached.as_mut(), packets, flows, changed);
         }
-        if let (Carrier::Shim(shim), Some(detached)) = (self.carrier, &detached) {
+        if let (Carrier::Shim(shim), Some(detached)) = (self.carrier, &mut detached) {
+            if self.raises {
+                detached.raise();
+            }
             shim.attach(packets, detached);
         }
     }
@@ -297,15 +323,11 @@ impl<'a> Marks<'a> {
         flows: &mut Flows<K>,
     ) {
         fn all<K: Key, P: Packet>(by: impl Carry, packets: &[P], flows: &mut Flows<K>) {
-            for number in 0..flows.len() {
-                let (at, ip_offset) = flows.places()[number];
-                let (packet, ip_offset) = (&packets[usize::from(at)], usize::from(ip_offset));
-                let mark = by.read(packet, ip_offset);
-                if mark.is_none() {
-                    flows.set_unproven(number, by.unproven(packet, ip_offset));
-                }
+            let (places, len) = flows.all_places();
+            by.read_all(packets, &places[..len], |number, mark, unproven| {
+                flows.set_unproven(number, unproven);
                 flows.set_mark(number, mark);
-            }
+            });
         }
         by_carrier!(self, by => all(by, packets, flows), _ => set_detached(detached, flows));
     }

@@ -65,8 +65,10 @@ impl Worker {
         let Self { policy, measurement, numbers, .. } = self;
         let carrier = policy.carrier;
         let Some(active) = measurement.active() else { return };
-        let (epoch, signer) = either!(&*active, active => (active.epoch, &active.signer));
-        let marks = Marks { carrier, signer: Some(signer), numbers, claims: 0 };
+        let (epoch, signer, fabric_mtu) =
+            either!(&*active, active => (active.epoch, &active.signer, active.fabric_mtu()));
+        let signer = Some(signer);
+        let marks = Marks { carrier, signer, numbers, claims: 0, raises: false, fabric_mtu };
         let mark = Mark::of_epoch(epoch, Hierarchy::NonSampledLl);
         for at in positions(of) {
             let Some(packet) = packets.get_mut(at) else { break };

@@ -25,12 +25,16 @@ impl Worker {
     ) -> DropMask {
         let Self { policy, measurement, numbers, counters, .. } = self;
         let active = measurement.active().filter(|_| path == Path::Enter);
-        let signer = active.map(|active| either!(&*active, active => &active.signer));
+        let active =
+            active.map(|active| either!(&*active, active => (&active.signer, active.fabric_mtu())));
+        let (signer, fabric_mtu) = active.unzip();
+        let fabric_mtu = fabric_mtu.unwrap_or(u16::MAX);
         let mut drops = DropMask::default();
         for at in positions(of) {
             let Some(packet) = packets.get_mut(at) else { break };
             let ip_offset = ether_type(packet.bytes()).map_or(usize::MAX, |(_, offset)| offset);
-            let marks = Marks { carrier: policy.carrier, signer, numbers, claims: 0 };
+            let carrier = policy.carrier;
+            let marks = Marks { carrier, signer, numbers, claims: 0, raises: false, fabric_mtu };
             if signer.is_some() && marks.write_one(packet, ip_offset, mark) {
                 counters.probe_sent += 1;
             } else {

@@ -10,6 +10,7 @@
 //!
 //! The construction is part of the contract with the hardware switches: `docs/contract.md`.
 
+pub(crate) mod addresses;
 pub mod crc;
 pub mod polynomial;
 
@@ -18,6 +19,7 @@ use std::fmt;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
+pub use self::addresses::{AddressHash, BYTES as ADDRESS_BYTES};
 use self::crc::CrcPair;
 use crate::burst::{BURST, Column};
 use crate::key::Key;

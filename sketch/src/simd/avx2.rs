@@ -3,6 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::*;
+use crate::hash::addresses::upper;
 use crate::hash::crc::{Fold, Halves};
 
 /// Shows by its existence that the CPU has AVX2, BMI and PCLMULQDQ.
@@ -52,6 +53,12 @@ impl Isa for Avx2 {
     fn crcs(self, pair: &CrcPair, keys: &Keys) -> (Column, Column) {
         // SAFETY: `Avx2` exists only where `detect` found the feature that `crcs` enables.
         unsafe { crcs(pair, &keys.columns) }
+    }
+
+    #[inline(always)]
+    fn address_hash(self, hash: &AddressHash, header: &[u8; 20]) -> u8 {
+        // SAFETY: `Avx2` exists only where `detect` found the features that it enables.
+        unsafe { address_hash(hash, header) }
     }
 
     #[inline(always)]
@@ -170,6 +177,24 @@ fn crc_pair_wide(crcs: &CrcPair, key: &[u8; 40]) -> (u32, u32) {
         .map(|(word, power)| _mm_clmulepi64_si128::<0x00>(word, _mm_cvtsi64_si128(power as i64)))
         .fold(_mm_set_epi64x(e, d), |block, share| _mm_xor_si128(block, share));
     reduce(crcs, folded)
+}
+
+/// Two carry-less products of what one shuffle puts in order.
+#[inline]
+#[target_feature(enable = "avx2,sse4.2,pclmulqdq")]
+fn address_hash(hash: &AddressHash, header: &[u8; 20]) -> u8 {
+    // The source, its last byte first; the protocol and the destination likewise.
+    let order = _mm_setr_epi8(11, 10, 9, 8, -1, -1, -1, -1, 5, 15, 14, 13, 12, -1, -1, -1);
+    // SAFETY: the last sixteen of the header's twenty bytes, and the two factors, are 16 readable
+    // bytes each; the loads need no alignment.
+    let (bytes, factors) = unsafe {
+        let (header, factors) = (header.as_ptr().add(4), hash.factors().as_ptr());
+        (_mm_loadu_si128(header.cast()), _mm_loadu_si128(factors.cast()))
+    };
+    let numbers = _mm_shuffle_epi8(bytes, order);
+    let source = _mm_clmulepi64_si128::<0x00>(numbers, factors);
+    let destination = _mm_clmulepi64_si128::<0x11>(numbers, factors);
+    upper(_mm_cvtsi128_si64(_mm_xor_si128(source, destination)) as u64)
 }
 
 #[inline]

@@ -54,6 +54,11 @@ impl Isa for Avx512 {
     }
 
     #[inline(always)]
+    fn address_hash(self, hash: &AddressHash, header: &[u8; 20]) -> u8 {
+        self.0.address_hash(hash, header)
+    }
+
+    #[inline(always)]
     fn look_up(self, tables: &Tables, x: u32) -> [u32; LANES] {
         // SAFETY: SSE2 is part of x86-64.
         unsafe { look_up(tables, x) }

@@ -3,8 +3,8 @@
 //! Hot code is written once, over an [`Isa`]. Run through [`Isa::run`] it is compiled once more
 //! for the vector instructions, so that its plain loops over the packets of a burst or the lanes
 //! of a bucket become single ones. Only what no compiler finds by itself stands in this module as
-//! intrinsics: the CRCs, the tables' 16-byte lines, turning rows into columns, sums modulo p,
-//! prefetching. Everything else is in safe code elsewhere.
+//! intrinsics: carry-less products, the tables' 16-byte lines, turning rows into columns, sums
+//! modulo p, prefetching. Everything else is in safe code elsewhere.
 
 #![allow(unsafe_code)]
 
@@ -18,7 +18,7 @@ pub use self::{avx2::Avx2, avx512::Avx512};
 
 use crate::burst::{BURST, Column, Keys, Rows};
 use crate::hash::crc::CrcPair;
-use crate::hash::{LANES, Tables};
+use crate::hash::{AddressHash, LANES, Tables};
 use crate::key::FlowKey;
 
 /// The instructions that a hash family, and what is called with it, uses.
@@ -104,6 +104,12 @@ pub trait Isa: Copy {
     /// Both CRCs of every key of a burst.
     fn crcs(self, crcs: &CrcPair, keys: &Keys) -> (Column, Column);
 
+    /// The hash of an IPv4 header's addresses and protocol.
+    #[inline(always)]
+    fn address_hash(self, hash: &AddressHash, header: &[u8; 20]) -> u8 {
+        hash.of(header)
+    }
+
     /// The exclusive or of the lines that the four bytes of `x` stand for.
     fn look_up(self, tables: &Tables, x: u32) -> [u32; LANES];
 
@@ -151,7 +157,7 @@ pub trait Isa: Copy {
 
 /// Plain code.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Scalar;
+pub struct Scalar;
 
 impl Isa for Scalar {
     #[inline(always)]

@@ -221,9 +221,11 @@ mod tests {
             clock,
             first_epoch: 100,
             lcores: 1,
+            ports: None,
             routes: RouteWatch::default(),
             outlets: Outlets::default(),
             carries_claims: true,
+            carries_hops: false,
             carries_stacks: true,
         };
         let mut bytes = [Vec::new(), Vec::new()];

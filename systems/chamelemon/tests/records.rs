@@ -121,7 +121,7 @@ fn unencoded<K: Key>(strays: &Strays<K>) -> u64 {
 
 /// Lets bursts leave by shims, shows `see` all that is finished, and gives the lcores.
 fn play<K: Key>(bursts: &[Burst], see: impl FnMut(&Part)) -> Vec<Worker> {
-    let carrier = Carrier::Shim(Shim { ether_type: Shim::LOCAL_EXPERIMENT });
+    let carrier = Carrier::Shim(Shim::default());
     play_by::<K>(carrier, bursts, |&(flow, mark), _| frame(flow, mark), see)
 }
 

@@ -200,6 +200,7 @@ impl Live {
             plain || scenario.carrier == Carrier::Tos,
             "carrier: a live fabric with transits or Tofinos has marks in the ToS byte"
         );
+        ensure!(scenario.carrier != Carrier::Shim, "carrier = \"shim\": it can only be simulated");
         let run = Run::begin()?;
         let pki = run.directory().join("pki");
         Authority::init(&pki, &[], 1)?;

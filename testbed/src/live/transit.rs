@@ -23,6 +23,7 @@ use calumma_wire::Role;
 use super::forwarding::{self, addresses};
 use super::switch::{FIRST_GRPC_PORT, Programs, RING, Running, lcores, wire};
 use crate::calumma::{Device, Hardware, HardwarePort, Place, Switch, Tofino, Wire, port_number};
+use crate::carrier::Carrier;
 use crate::fabric::link::{self, End};
 use crate::fabric::wires;
 use crate::fabric::wiring::{
@@ -185,7 +186,7 @@ fn with_wire<T>(
         (1..=neighbours.len()).map(|port| interface(name, port)).collect();
     let port = |name| Device { name, role: "fabric", peer: None, lcore: None, host_sink: false };
     let ports: Vec<Device<'_>> = names.iter().map(|name| port(name)).collect();
-    let mut section = forwarding::ROUTED.to_owned();
+    let mut section = Carrier::Tos.section().to_owned() + forwarding::ROUTED;
     for ((port, name), interface) in (1..).zip(&names).zip(&interfaces) {
         let mac = End { namespace: &wiring.routers()[at], name: interface }.mac()?;
         section += &forwarding::interface(name, at, port, &mac);

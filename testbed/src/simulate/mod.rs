@@ -98,13 +98,13 @@ impl Setup {
     fn check_carrier(&self, topology: &Topology) -> Result<()> {
         ensure!(
             self.carrier == Carrier::Tos || matches!(self.detail, Detail::Packets { .. }),
-            "carrier: marks in identifications or flow labels with detail = \"packets\" only, as runs \
-             have neither"
+            "carrier: marks in identifications, flow labels or shims with detail = \"packets\" only, \
+             as runs have none of them"
         );
         let modelled = (0..topology.switches()).any(|at| topology.is_tofino(at));
         ensure!(
             self.carrier == Carrier::Tos || !modelled,
-            "carrier: marks in identifications or flow labels of software switches only"
+            "carrier: marks in identifications, flow labels or shims of software switches only"
         );
         ensure!(
             self.carrier != Carrier::Auto

@@ -61,7 +61,8 @@ impl Node {
         let switch = match kind {
             SwitchKind::Software => {
                 let carrier = (setup.carrier.of_switches(), setup.carrier.choices());
-                Switch::Software(Box::new(Software::new(systems.on_switches, role, carrier)))
+                let of = (&*name, role);
+                Switch::Software(Box::new(Software::new(systems.on_switches, of, carrier)))
             }
             SwitchKind::Tofino => {
                 let system = p4::loaded(&systems.on_tofinos, role, &systems.on);

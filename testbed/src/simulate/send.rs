@@ -10,7 +10,7 @@ use calumma_plane::MarkedRun;
 use calumma_sketch::Key;
 
 use super::Detail;
-use super::network::{Bytes, IP_OFFSET, Simulation, bytes};
+use super::network::{Bytes, Simulation, bytes};
 use super::node::Node;
 use super::numbers::Numbers;
 use super::stay::{OnWay, Stay};
@@ -139,7 +139,7 @@ impl Simulation {
                 met.pass(from, (before, packet.bytes().len()), (latency_ns, stayed));
             }
             // Its header is whole.
-            let run = match self.setup.carrier.read(&packet.bytes()[IP_OFFSET..]) {
+            let run = match self.setup.carrier.read_frame(packet.bytes()) {
                 Some(mark) => MarkedRun { bit: mark.bit(), run: Run::single(mark.hierarchy) },
                 None => MarkedRun { bit: 0, run: Run::unencoded(1) },
             };

@@ -18,6 +18,11 @@ use super::paths::ProbeBytes;
 use super::stay::Stay;
 use crate::workload::frame;
 
+/// Ports of a switch: for what hosts send, and for all others.
+const PORTS: usize = 2;
+const FROM_HOSTS: u16 = 0;
+const FROM_FABRIC: u16 = 1;
+
 /// A switch of one lcore.
 #[derive(Debug)]
 pub(super) struct Software {
@@ -37,12 +42,13 @@ impl Software {
     /// one of `choices` that the controller says.
     pub(super) fn new(
         known: &'static [&'static dyn System],
-        role: Role,
+        (name, role): (&str, Role),
         (carrier, choices): (Carrier, Vec<(String, Carrier)>),
     ) -> Self {
         let (systems, mailboxes) = Systems::new(known, role, 1);
         let routes = RouteWatch::default();
-        let systems = systems.with_routes(routes.clone()).with_carriers(choices);
+        let systems = systems.with_carrier(carrier).with_carriers(choices);
+        let systems = systems.with_routes(routes.clone()).with_ports(name, PORTS);
         let [mailbox] = mailboxes.try_into().expect("one mailbox for one lcore");
         let policy = Policy { carrier, strip: true, ..Policy::default() };
         let mut worker = Worker::new(policy, Measurement::new(mailbox));
@@ -145,12 +151,14 @@ impl Software {
         if self.worker.probes.wants_sample() {
             self.worker.probes.sample(std::slice::from_ref(packet), 0);
         }
+        self.worker.received_by(FROM_HOSTS);
         self.worker.ingress(std::slice::from_mut(packet));
         self.send(packet, stay);
     }
 
     pub(super) fn egress(&mut self, packet: &mut Bytes, stay: Stay) {
         self.arrive(stay);
+        self.worker.received_by(FROM_FABRIC);
         self.worker.egress(std::slice::from_mut(packet));
         self.send(packet, stay);
     }
@@ -158,6 +166,7 @@ impl Software {
     /// A packet goes to a host with a sink of its own.
     pub(super) fn hand_on(&mut self, packet: &mut Bytes, stay: Stay) {
         self.arrive(stay);
+        self.worker.received_by(FROM_FABRIC);
         self.worker.hand_on(std::slice::from_mut(packet));
         self.send(packet, stay);
     }
@@ -166,6 +175,7 @@ impl Software {
     pub(super) fn cross(&mut self, packet: &mut Bytes, path: Path, stay: Stay) {
         self.arrive(stay);
         self.worker.counters.host_received += 1;
+        self.worker.received_by(FROM_HOSTS);
         self.worker.begin();
         self.worker.pass(path, std::slice::from_mut(packet), 1, &PlainFlows::NONE);
         self.send(packet, stay);
@@ -185,6 +195,7 @@ impl Software {
         assert!(packets.len() <= BURST, "a burst of at most {BURST} packets");
         self.arrive(stay);
         self.worker.counters.fabric_received += packets.len() as u64;
+        self.worker.received_by(FROM_FABRIC);
         self.worker.transit(packets);
         let mut sent = Sent { accepted: 0, refused: 0 };
         for at in 0..packets.len() {

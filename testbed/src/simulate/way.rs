@@ -97,7 +97,7 @@ impl Load {
         set_ttl(&mut expected, self.ttl);
         if let Some(dscp) = self.dscp {
             // An edge gives back the bits that carry the mark, and no others.
-            set_dscp(&mut expected, if carrier.is_signed() { dscp } else { dscp & 0b111 });
+            set_dscp(&mut expected, if carrier == Carrier::Tos { dscp & 0b111 } else { dscp });
         }
         if carrier.is_signed() {
             identify_as(&mut expected, packet.bytes());

@@ -24,6 +24,7 @@ use serde::Serialize;
 
 use crate::balance;
 use crate::calumma::{Controller, Device, EPOCH, LOOPBACK, Measured, Place, Reports, Switch, Wire};
+use crate::carrier::Carrier;
 use crate::fabric::{Namespace, Process, Run, wait_until};
 
 const CONTROLLER_PORT: u16 = 7610;
@@ -142,7 +143,7 @@ pub fn run(packets: u64, lcores: usize, testbed: &Path) -> Result<Soak> {
             format!("--vdev=net_memif0,role=server,id=0,socket-abstract=no,socket={host}"),
             format!("--vdev=net_memif1,role=server,id=1,socket-abstract=no,socket={fabric}"),
         ],
-        more: "",
+        more: Carrier::Tos.section(),
         idle_sleep_us: 20,
         idle_polls: None,
     };
@@ -155,7 +156,7 @@ pub fn run(packets: u64, lcores: usize, testbed: &Path) -> Result<Soak> {
             "--vdev=net_null0,no-rx=1".to_owned(),
             format!("--vdev=net_memif0,role=client,id=1,socket-abstract=no,socket={fabric}"),
         ],
-        more: "",
+        more: Carrier::Tos.section(),
         idle_sleep_us: 20,
         idle_polls: None,
     };

@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::ops::{Deref, DerefMut};
 
+use calumma_plane::carrier::{Carrier, Shim};
+use calumma_plane::int::header::ip_offset;
 use calumma_sketch::{Key, WideKey};
 
 /// The least that Ethernet carries, without the checksum at its end.
@@ -41,9 +43,15 @@ impl Frame {
     }
 }
 
+/// A made-up packet from its IP header on, which may be behind a mark's shim.
+fn ip_of(bytes: &mut [u8]) -> &mut [u8] {
+    let at = ip_offset(bytes, Carrier::Shim(Shim::default())).unwrap_or(ETHERNET);
+    &mut bytes[at..]
+}
+
 /// Sets the DSCP of a made-up packet, as a router does at a boundary of trust.
 pub fn set_dscp(bytes: &mut [u8], dscp: u8) {
-    let ip = &mut bytes[ETHERNET..];
+    let ip = ip_of(bytes);
     if ip[0] >> 4 == 6 {
         ip[0] = 0x60 | dscp >> 2;
         ip[1] = ip[1] & 0x3F | dscp << 6;
@@ -55,7 +63,7 @@ pub fn set_dscp(bytes: &mut [u8], dscp: u8) {
 
 /// Sets the time to live, or the hop limit, of a made-up packet.
 pub fn set_ttl(bytes: &mut [u8], ttl: u8) {
-    let ip = &mut bytes[ETHERNET..];
+    let ip = ip_of(bytes);
     if ip[0] >> 4 == 6 {
         ip[7] = ttl;
         return;
@@ -93,13 +101,13 @@ pub fn identify_as(bytes: &mut [u8], other: &[u8]) {
 /// router does that translates addresses. All that is neither address nor port stays as it is.
 pub fn translate(bytes: &mut [u8], key: &WideKey) {
     let translated = frame(key, 60);
-    let header = if bytes[ETHERNET] >> 4 == 6 { IPV6 } else { IPV4 };
+    let (ip, translated) = (ip_of(bytes), &translated[ETHERNET..]);
+    let header = if ip[0] >> 4 == 6 { IPV6 } else { IPV4 };
     let addresses = if header == IPV6 { 8..IPV6 } else { 12..IPV4 };
-    let at = ETHERNET + addresses.start..ETHERNET + addresses.end;
-    bytes[at.clone()].copy_from_slice(&translated[at]);
-    bytes[ETHERNET + header..].copy_from_slice(&translated[ETHERNET + header..]);
+    ip[addresses.clone()].copy_from_slice(&translated[addresses]);
+    ip[header..].copy_from_slice(&translated[header..]);
     if header == IPV4 {
-        sum_up(&mut bytes[ETHERNET..]);
+        sum_up(ip);
     }
 }
 

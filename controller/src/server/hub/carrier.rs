@@ -1,6 +1,7 @@
 //! Where packets carry their marks, where switches leave that to the controller: the choice, kept
 //! in `state_dir`, and another one by command.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -10,12 +11,16 @@ use calumma_wire::{Marking, Message};
 use tracing::{info, warn};
 
 use super::marking::Marked;
+use super::nodes::Entry;
 use super::{Hub, lock};
 use crate::api::{CarrierChoice, CarrierStatus};
 use crate::carrier::{Asking, Carriers, Given, IP_ID, TOS, Verdict};
 use crate::config::Config;
 use crate::server::node_ids::write;
 use crate::server::unix_ns;
+
+/// What switches count that enters without a mark, since a link may cut it.
+const ABOVE_FABRIC_MTU: &str = "unmeasured.above_fabric_mtu";
 
 /// The file in `state_dir` that has the choice.
 const FILE: &str = "carrier";
@@ -90,7 +95,16 @@ impl Hub {
         let offers = carriers.offered().iter().map(|(&at, of)| (name_of(at), of.clone())).collect();
         let edges = 0..self.config.edges.len();
         let missing = edges.filter(|edge| !carriers.offered().contains_key(edge));
-        CarrierStatus { in_force, chosen, offers, missing: missing.map(name_of).collect() }
+        let missing = missing.map(name_of).collect();
+        drop(carriers);
+        let fabric_mtu = lock(&self.domain).fabric_mtu();
+        let left_out = |entry: &Entry| {
+            let packets = lock(&entry.state).status.counters.get(ABOVE_FABRIC_MTU).copied()?;
+            (packets > 0).then(|| (entry.node.name.clone(), packets))
+        };
+        let above_fabric_mtu: BTreeMap<_, _> = self.nodes.iter().filter_map(left_out).collect();
+        let remedy = (!above_fabric_mtu.is_empty()).then(|| remedy(fabric_mtu));
+        CarrierStatus { in_force, chosen, offers, missing, fabric_mtu, above_fabric_mtu, remedy }
     }
 
     /// Does what may change the choice, and keeps it where it did.
@@ -122,6 +136,20 @@ impl Hub {
         }
         done
     }
+}
+
+/// What to do where packets are left out that links of a fabric may cut.
+fn remedy(fabric_mtu: u16) -> String {
+    const ETHERNET: u16 = 1500;
+    let larger = if fabric_mtu < ETHERNET {
+        format!("= {ETHERNET} if no link between edges is smaller")
+    } else {
+        "to the smallest MTU of the links between edges, if that is larger".to_owned()
+    };
+    format!(
+        "IPv4 packets without DF of more than {fabric_mtu} bytes are not measured: set [domain] \
+         fabric_mtu {larger}"
+    )
 }
 
 /// The choice that was kept, and room for what nodes offer.

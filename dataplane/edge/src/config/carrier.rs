@@ -21,6 +21,9 @@ pub struct CarrierConfig {
     pub signature: Option<bool>,
     /// With kind "shim": its EtherType. Unset, that for local experiments.
     pub ether_type: Option<u16>,
+    /// With kind "shim": whether it says how many switches a packet has passed. Unset, it does
+    /// not.
+    pub hops: Option<bool>,
 }
 
 /// Where packets carry their mark.
@@ -67,6 +70,9 @@ impl CarrierConfig {
                 _ => "kinds other than \"tos\" always have one; leave it out",
             };
             mistakes.add("carrier.signature", problem);
+        }
+        if self.hops.is_some() && self.kind != CarrierKind::Shim {
+            mistakes.add("carrier.hops", "only kind = \"shim\" has room for them; leave it out");
         }
         match self.ether_type {
             Some(_) if self.kind != CarrierKind::Shim => {
@@ -117,7 +123,9 @@ impl CarrierConfig {
             Carrier::SignedTos(_) => "signed tos".to_owned(),
             Carrier::FlowLabel => "flow-label v2".to_owned(),
             Carrier::IpId => "ip-id".to_owned(),
-            Carrier::Shim(shim) => format!("shim {:#06x} v2", shim.ether_type),
+            Carrier::Shim(Shim { ether_type, hops }) => {
+                format!("shim {ether_type:#06x} v{}", if hops { 3 } else { 2 })
+            }
             Carrier::Unchosen => "auto".to_owned(),
         }
     }
@@ -140,11 +148,18 @@ impl CarrierConfig {
             }
             Carrier::IpId => {
                 "the mark is in the IPv4 identification and the IPv6 flow label, which leave as 0 or, \
-                 where IPv4 may be fragmented, as a fresh number: fragments and packets with an \
-                 authentication header are not measured, and the fabric must not make fragments. All \
-                 edges must be of this release, a Tofino's program compiled for it"
+                 where IPv4 may be fragmented, as a fresh number. Fragments and packets with an \
+                 authentication header are not measured, nor is IPv4 without DF that is longer than \
+                 the controller's [domain] fabric_mtu, 1280 bytes unless it says otherwise: no link \
+                 between edges may take less. All edges must be of this release, a Tofino's program \
+                 compiled for it"
             }
-            Carrier::Shim(_) => "the mark is four bytes more, which the fabric's MTU must allow",
+            Carrier::Shim(Shim { hops: false, .. }) => {
+                "the mark is four bytes more, which the fabric's MTU must allow"
+            }
+            Carrier::Shim(Shim { hops: true, .. }) => {
+                "the mark is six bytes more, which the fabric's MTU must allow"
+            }
             Carrier::Unchosen => {
                 "the controller says where the mark is: \"ip-id\" where all edges offer that and \
                  nothing needs the ToS byte, else \"tos\"; it costs what that one does. No packet is \
@@ -162,9 +177,10 @@ impl CarrierConfig {
             (CarrierKind::FlowLabel, _) => Carrier::FlowLabel,
             (CarrierKind::IpId, _) => Carrier::IpId,
             (CarrierKind::Auto, _) => Carrier::Unchosen,
-            (CarrierKind::Shim, _) => Carrier::Shim(
-                self.ether_type.map_or_else(Shim::default, |ether_type| Shim { ether_type }),
-            ),
+            (CarrierKind::Shim, _) => Carrier::Shim(Shim {
+                ether_type: self.ether_type.unwrap_or(Shim::LOCAL_EXPERIMENT),
+                hops: self.hops.unwrap_or(false),
+            }),
         }
     }
 }

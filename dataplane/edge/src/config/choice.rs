@@ -27,8 +27,8 @@ impl Config {
                 "carrier: not \"ip-id\", as the file does not say so. Nothing in it stands against \
                  that; what other files and the network have is not known here. It is for networks \
                  whose edges all change at once and are of this release, Tofinos with a program \
-                 compiled for it (calumma-switchd --check), where no link has a smaller MTU than \
-                 hosts, and where the controller runs no sketchint"
+                 compiled for it (calumma-switchd --check), where no link takes less than the \
+                 controller's fabric_mtu, and where the controller runs no sketchint"
                     .to_owned(),
             );
         }
@@ -61,27 +61,14 @@ impl Config {
         if self.sketchint.pmtu == Pmtu::Advertise {
             against.push(format!("sketchint.pmtu, which makes room for INT stacks: {MARKER}"));
         }
-        if let [Some(hosts), Some(fabric)] = self.mtus()
-            && fabric < hosts
-        {
-            against.push(format!(
-                "an interface of the fabric with an MTU of {fabric}, where hosts have {hosts}: \
-                 packets that become fragments have one identification, and a host could put pieces \
-                 of two together"
-            ));
-        }
         against
     }
 
-    /// The largest MTU of interfaces to hosts and the smallest of those to the fabric, where
-    /// packets are routed.
-    fn mtus(&self) -> [Option<u16>; 2] {
-        let of = |role: Role| {
-            let is_there = move |of: &&InterfaceConfig| {
-                self.ports.iter().any(|port| port.name == of.port && port.role == role)
-            };
-            self.forwarding.interfaces.iter().filter(is_there).map(|of| of.mtu)
+    /// The smallest MTU of interfaces to the fabric, where packets are routed, in bytes.
+    pub fn fabric_mtu(&self) -> Option<u16> {
+        let is_there = |of: &&InterfaceConfig| {
+            self.ports.iter().any(|port| port.name == of.port && port.role == Role::Fabric)
         };
-        [of(Role::Host).max(), of(Role::Fabric).min()]
+        self.forwarding.interfaces.iter().filter(is_there).map(|of| of.mtu).min()
     }
 }

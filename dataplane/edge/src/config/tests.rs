@@ -122,8 +122,11 @@ fn a_carrier_is_what_the_configuration_says() {
         ("kind = 'flow-label'", Carrier::FlowLabel),
         ("kind = 'ip-id'", Carrier::IpId),
         ("kind = 'auto'\ndscp = 8", Carrier::Unchosen),
-        ("kind = 'shim'", Carrier::Shim(Shim { ether_type: 0x88B5 })),
-        ("kind = 'shim'\nether_type = 0x9ABC", Carrier::Shim(Shim { ether_type: 0x9ABC })),
+        ("kind = 'shim'", Carrier::Shim(Shim { ether_type: 0x88B5, hops: false })),
+        (
+            "kind = 'shim'\nether_type = 0x9ABC\nhops = true",
+            Carrier::Shim(Shim { ether_type: 0x9ABC, hops: true }),
+        ),
     ] {
         let text = format!("{PAIR}\n[carrier]\n{section}\n[measure]\ntunnels = 'inner'");
         let policy = Config::parse(&text, "edge.toml").unwrap().policy();
@@ -144,6 +147,7 @@ fn switches_are_marked_alike_by_the_same_words_and_releases_differ_in_them() {
     // Those before had other bits there, and said "flow-label" and "shim 0x88b5".
     assert_eq!(words("kind = 'flow-label'"), "flow-label v2");
     assert_eq!(words("kind = 'shim'"), "shim 0x88b5 v2");
+    assert_eq!(words("kind = 'shim'\nhops = true"), "shim 0x88b5 v3");
 }
 
 /// One that the file does not go with is not offered.
@@ -182,7 +186,7 @@ fn a_carrier_says_what_it_costs() {
         ("", "upper three bits of the DSCP"),
         ("signature = true", "the whole DSCP"),
         ("kind = 'flow-label'", "IPv4 is not measured"),
-        ("kind = 'ip-id'", "fragments"),
+        ("kind = 'ip-id'", "Fragments"),
         ("kind = 'shim'", "MTU"),
     ] {
         let config = Config::parse(&format!("{PAIR}\n[carrier]\n{section}"), "edge.toml").unwrap();
@@ -215,28 +219,30 @@ fn check_says_which_carrier_is_in_use_and_why_it_is_not_ip_id() {
     );
 }
 
-/// Where hosts may send longer packets than the fabric takes, some become fragments.
+/// What is marked is cut by no interface: packets of 1280 bytes pass all of them.
 #[test]
-fn an_mtu_that_makes_fragments_stands_against_ip_id() {
+fn no_interface_cuts_what_ip_id_marks() {
+    let interface = |port: &str, net: u8, mtu: u16| {
+        format!(
+            "[[forwarding.interface]]\nport = '{port}'\naddresses = ['10.0.{net}.1/24']\n\
+             mtu = {mtu}\n"
+        )
+    };
+    let port = |name: &str, role: &str| format!("[[port]]\nname = '{name}'\nrole = '{role}'\n");
     let routed = |host: u16, fabric: u16| {
-        let interface = |port: &str, net: u8, mtu: u16| {
-            format!(
-                "[[forwarding.interface]]\nport = '{port}'\naddresses = ['10.0.{net}.1/24']\n\
-                 mtu = {mtu}\n"
-            )
-        };
-        let port = |name: &str, role: &str| format!("[[port]]\nname = '{name}'\nrole = '{role}'\n");
-        on_carrier(&format!(
+        format!(
             "name = 'e1'\ncontroller = '127.0.0.1:7600'\n{}{}[forwarding]\nmode = 'routed'\n{}{}",
             port("h", "host"),
             port("f", "fabric"),
             interface("h", 1, host),
             interface("f", 2, fabric)
-        ))
+        )
     };
-    let lines = routed(1500, 1400);
-    assert!(lines[1].contains("an MTU of 1400, where hosts have 1500"), "{lines:?}");
-    assert!(routed(1400, 1500)[1].contains("Nothing in it stands against"));
+    for (host, fabric) in [(1500, 1280), (1280, 1500)] {
+        assert!(on_carrier(&routed(host, fabric))[1].contains("Nothing in it stands against"));
+    }
+    let refused = Config::parse(&routed(1500, 1279), "edge.toml").unwrap_err().to_string();
+    assert!(refused.contains("1279 is below 1280"), "{refused}");
 }
 
 #[test]
@@ -258,6 +264,7 @@ fn what_a_carrier_can_not_be_is_said_with_the_remedy() {
         ("kind = 'shim'\nether_type = 0x0800", "carrier.ether_type: 0x0800"),
         ("kind = 'shim'\nether_type = 1500", "nothing in the network uses"),
         ("ether_type = 0x88b5", "only kind = \"shim\""),
+        ("hops = true", "only kind = \"shim\""),
         ("kind = 'shim'\ndscp = 0", "only kind = \"tos\""),
         ("kind = 'flow-label'\nsignature = true", "carrier.signature"),
         ("kind = 'ip-id'\ndscp = 0", "only kind = \"tos\""),

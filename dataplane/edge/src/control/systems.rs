@@ -33,8 +33,12 @@ pub struct Systems {
     carrier: Carrier,
     /// Where they may, each by its name, when a session says it; none where it does not.
     choices: Vec<(String, Carrier)>,
+    /// The smallest MTU of the switch's links to others, in bytes, where it is known.
+    fabric_mtu: Option<u16>,
     /// Whether INT stacks are taken out of packets for hosts.
     strips: bool,
+    /// The switch's name, and how many ports it has, where workers know which one receives.
+    ports: Option<(String, usize)>,
     /// When the switch's routes changed.
     routes: RouteWatch,
     /// By which lcores hand on packets that are to be reported at once.
@@ -101,10 +105,30 @@ impl Systems {
         let (merger, mailboxes) = LcoreMerger::new(lcores);
         let (running, paths) = (Vec::new(), Paths::default());
         let (carrier, choices, strips) = (Carrier::default(), Vec::new(), true);
-        let (routes, outlets) = (RouteWatch::default(), Outlets::default());
-        let systems =
-            Self { known, role, carrier, choices, strips, routes, outlets, merger, running, paths };
+        let fabric_mtu = None;
+        let (ports, routes, outlets) = (None, RouteWatch::default(), Outlets::default());
+        let systems = Self {
+            known,
+            role,
+            carrier,
+            choices,
+            fabric_mtu,
+            strips,
+            ports,
+            routes,
+            outlets,
+            merger,
+            running,
+            paths,
+        };
         (systems, mailboxes)
+    }
+
+    /// The same on a switch of this name that has so many ports, and tells its workers which of
+    /// them receives packets.
+    #[must_use]
+    pub fn with_ports(self, name: &str, ports: usize) -> Self {
+        Self { ports: Some((name.to_owned(), ports)), ..self }
     }
 
     /// The same on a switch whose routes change as these do.
@@ -136,6 +160,12 @@ impl Systems {
         Self { choices, ..self }
     }
 
+    /// The same on a switch whose links to others take packets of so many bytes.
+    #[must_use]
+    pub fn with_fabric_mtu(self, fabric_mtu: Option<u16>) -> Self {
+        Self { fabric_mtu, ..self }
+    }
+
     /// The same on a switch that takes INT stacks out of packets for hosts, or does not. One that
     /// does not can be no sink.
     #[must_use]
@@ -164,9 +194,11 @@ impl Systems {
             clock: session.clock,
             first_epoch: session.first_epoch,
             lcores: self.merger.lcores(),
+            ports: self.ports.clone(),
             routes: self.routes.clone(),
             outlets: self.outlets.clone(),
             carries_claims: self.carrier.carries_claims(),
+            carries_hops: self.carrier.carries_hops(),
             carries_stacks: self.carrier.carries_stacks()
                 && (self.strips || self.role == Role::Transit),
         };
@@ -182,6 +214,19 @@ impl Systems {
         let (_, carrier) = chosen
             .ok_or_else(|| format!("packets are not marked by {:?} here", session.carrier))?;
         Ok(Some(*carrier))
+    }
+
+    /// Checks that the switch itself cuts no packet whose identification carries a mark.
+    fn check_mtu(&self, session: &Session) -> Result<(), String> {
+        let longest = session.domain.fabric_mtu();
+        match self.fabric_mtu {
+            Some(mtu) if mtu < longest && self.carrier == Carrier::IpId => Err(format!(
+                "an interface of the fabric has an MTU of {mtu}, and packets of up to {longest} \
+                 bytes are marked by \"ip-id\", of which hosts may put pieces together that are not \
+                 of one: set the controller's [domain] fabric_mtu = {mtu}"
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// All systems' halves for a session, and by which keys they measure.
@@ -298,7 +343,7 @@ impl Measurer for Systems {
         let before = self.carrier;
         let chosen = self.chosen(session)?;
         self.carrier = chosen.unwrap_or(before);
-        let begun = self.begin_all(session);
+        let begun = self.check_mtu(session).and_then(|()| self.begin_all(session));
         let (systems, halves, keys) = match begun {
             Ok(begun) => begun,
             Err(problem) => {
@@ -332,7 +377,13 @@ impl Measurer for Systems {
                 running.join(", ")
             ));
         }
-        let number = self.merger.add(session.first_epoch, half)?;
+        // It may have left a moment ago, of which lcores learn together with its return.
+        let mut before = self.running.iter().rev();
+        let before = before.find(|running| running.system.offer().system == setup.system);
+        let number = match before {
+            Some(before) => self.merger.succeed(before.number, session.first_epoch, half)?,
+            None => self.merger.add(session.first_epoch, half)?,
+        };
         self.running.push(Running { system, number, left: false });
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 mod captured;
 mod carriers;
+mod fabric_mtu;
 mod inserter;
 mod int;
 mod lcores;

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use calumma_cfs::Sums;
-use calumma_cfs::frames::{self, Entry, Graded as Rule, OFFER, Totals};
+use calumma_cfs::frames::{self, Entry, Graded as Rule, Hop, OFFER, Totals};
 use calumma_epoch::EpochClock;
 use calumma_sketch::grade::Claims;
 use calumma_sketch::{HashFamily, HashKey, HyperLogLog, KeyKind};
@@ -46,6 +46,14 @@ const CLAIMS: u32 = 4;
 const NO_RESIDUAL: &str = "a Tofino keeps no residual of flows without an entry: set [cfs] \
                            residual = \"none\", or run software switches";
 
+/// Why a setup with hops by port is declined.
+const NO_PORTS: &str = "hop = \"port\": a Tofino numbers hops by times to live; set [cfs] hop = \
+                        \"ttl\", or run software switches";
+
+/// The same of one with hops by mark.
+const NO_MARKS: &str = "hop = \"mark\": a Tofino numbers hops by times to live; set [cfs] hop = \
+                        \"ttl\", or run software switches";
+
 /// What windows of a session are measured by.
 pub(crate) struct Windows {
     setup: frames::Setup,
@@ -79,6 +87,11 @@ impl Windows {
                 "hll_bits = {}: a Tofino has {HLL_BITS}; set that, or run software switches",
                 setup.hll_bits
             ));
+        }
+        match setup.hop {
+            Hop::Port(_) => return Err(NO_PORTS.to_owned()),
+            Hop::Mark { .. } => return Err(NO_MARKS.to_owned()),
+            Hop::Ttl(_) | Hop::None => {}
         }
         if setup.residual.is_some() {
             return Err(NO_RESIDUAL.to_owned());

@@ -68,7 +68,8 @@ impl Measuring {
         }
         let Session { clock, first_epoch, hash_key, .. } = *session;
         let is_signed = self.config.carrier.kind == CarrierKind::IpId;
-        let marks = is_signed.then(|| Arc::new(Marks::new(hash_key.key)));
+        let marks =
+            is_signed.then(|| Arc::new(Marks::new(hash_key.key, session.domain.fabric_mtu())));
         let plans = Arc::new(Mutex::new(Timeline::new(plan.clone())));
         Ok(Running {
             id: system.id(),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use calumma_cfs::frames::{Graded, OFFER, Setup, Window};
+use calumma_cfs::frames::{Graded, Hop, OFFER, PortHops, Setup, Window};
 use calumma_interface::{Cable, Plug};
 use calumma_sketch::WideKey;
 use calumma_sketchint::frames as sketchint;
@@ -182,6 +182,8 @@ fn what_a_tofino_can_not_do_is_declined_with_the_remedy() {
     controller.accept();
     let wanted = [
         (Setup { residual: Some(1024), ..setup() }, "set [cfs] residual = \"none\""),
+        (Setup { hop: Hop::Port(PortHops::NONE), ..setup() }, "set [cfs] hop = \"ttl\""),
+        (Setup { hop: Hop::Mark { length: 0 }, ..setup() }, "hop = \"mark\": a Tofino numbers"),
         (Setup { grade: Graded::Greedy, ..setup() }, "grade = \"greedy\": a Tofino grades by"),
         (Setup { hll_bits: 10, ..setup() }, "hll_bits = 10"),
         (Setup { entries: 100_000, ..setup() }, "build cfs.p4 with -DROW_BITS"),

@@ -141,9 +141,12 @@ fn a_program_for_another_carrier_does_not_fit() {
     assert!(wanted.contains("by \"tos\"") && wanted.contains("-D CARRIER_IP_ID=1"), "{wanted}");
     let other = check(&ip_id, CarrierKind::Tos).unwrap();
     assert!(other.contains("build it without CARRIER_IP_ID"), "{other}");
-    for (there, instead) in
-        [("of_next", "of_another"), ("above", "over"), ("signature.byte7", "signature.byte17")]
-    {
+    for (there, instead) in [
+        ("of_next", "of_another"),
+        ("above", "over"),
+        ("signature.byte7", "signature.byte17"),
+        ("fabric_mtu", "mtu"),
+    ] {
         let renamed = ip_id.replace(there, instead);
         let missing = check(&renamed, CarrierKind::IpId);
         assert!(missing.is_some_and(|missing| missing.contains("there is none")), "{there}");

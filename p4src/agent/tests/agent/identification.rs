@@ -53,7 +53,7 @@ fn packets_are_signed_by_the_sessions_key_epoch_by_epoch() {
             continue;
         }
         let signer = Signer::new(Secret::new(KEY), after);
-        let carrier = IpId { signer: Some(&signer), numbers: &identifications, claims: 0 };
+        let carrier = IpId::new(Some(&signer), &identifications);
         let mark = carrier.read(&Frame::new(marked.clone()), sent.ip).unwrap();
         // The bit flips a little late, and the packet before it may be late as well.
         let epoch = (before - 1..=after).find(|epoch| {

@@ -13,7 +13,7 @@ use calumma_edge::worker::{DropMask, Policy, Worker};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_plane::LcoreMerger;
 use calumma_sketch::{HashKey, KeyKind};
-use calumma_wire::Secret;
+use calumma_wire::{DEFAULT_FABRIC_MTU, Secret};
 
 /// No passage takes as long.
 const EPOCH_NS: u64 = 3_600_000_000_000;
@@ -24,12 +24,13 @@ pub(crate) const EPOCH: u64 = 10;
 const SECRET: [u8; 32] = [7; 32];
 
 /// Every carrier, by the name of its kind.
-pub(crate) const CARRIERS: [(&str, Carrier); 5] = [
+pub(crate) const CARRIERS: [(&str, Carrier); 6] = [
     ("tos", Carrier::Tos(Tos { dscp: 8 })),
     ("tos with a signature", Carrier::SignedTos(SignedTos { dscp: 46 })),
     ("flow label", Carrier::FlowLabel),
     ("identification", Carrier::IpId),
-    ("shim", Carrier::Shim(Shim { ether_type: Shim::LOCAL_EXPERIMENT })),
+    ("shim with hops", Carrier::Shim(Shim { ether_type: Shim::LOCAL_EXPERIMENT, hops: true })),
+    ("shim", Carrier::Shim(Shim { ether_type: Shim::LOCAL_EXPERIMENT, hops: false })),
 ];
 
 /// A packet of which a capture kept the first `bytes`, with room before it, as in an mbuf.
@@ -147,13 +148,15 @@ impl Passage {
         }
     }
 
-    /// Whether a host's first fragment has the identification of a mark by chance.
+    /// Whether a host's first fragment, or a long packet, has the identification of a mark by
+    /// chance.
     fn bears_a_mark(&self, frame: &Frame) -> bool {
         let Parsed::Flow { ip_offset, .. } = self.parse(frame) else { return false };
-        let carrier = IpId { signer: Some(&self.signer), numbers: &self.numbers, claims: 0 };
+        let carrier = IpId::new(Some(&self.signer), &self.numbers);
         self.carrier == Carrier::IpId
             && self.can_not_be_marked(frame)
-            && carrier.read(frame, ip_offset).is_some()
+            && (carrier.read(frame, ip_offset).is_some()
+                || carrier.may_have_carried(frame, ip_offset))
     }
 
     /// Checks that a packet came out as it went in, save the bits that carried the mark.
@@ -190,9 +193,11 @@ impl Passage {
     }
 }
 
-/// Whether an IPv4 packet is no fragment, and nothing covers its identification.
+/// Whether an IPv4 packet is no fragment and will be none, and nothing covers its identification.
 fn is_own_whole(header: &[u8]) -> bool {
-    header[6] & 0x3F == 0 && header[7] == 0 && header[9] != 51
+    let stays_whole =
+        header[6] & 0x40 != 0 || u16::from_be_bytes([header[2], header[3]]) <= DEFAULT_FABRIC_MTU;
+    header[6] & 0x3F == 0 && header[7] == 0 && header[9] != 51 && stays_whole
 }
 
 /// The sum of an IPv4 header's words as the Internet checksum sees it.

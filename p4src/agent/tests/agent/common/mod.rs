@@ -15,6 +15,7 @@ use calumma_switchd::hashes;
 use calumma_switchd::marks::{self, Marks};
 use calumma_switchd::tables::{Match, TableEntry};
 use calumma_tna::{Entry, FieldMatch, Program, Switch};
+use calumma_wire::DEFAULT_FABRIC_MTU;
 
 pub(crate) const HOST: u16 = 1;
 pub(crate) const FABRIC: u16 = 2;
@@ -49,7 +50,8 @@ impl Pair {
             folders.find_map(|folder| folder.join("p4src/edge.p4").canonicalize().ok()).unwrap();
         let mut defines = program::defines(&layout);
         let hash_key = HashKey::from_bytes([7; 32]);
-        let marks = (carrier == CarrierKind::IpId).then(|| Marks::new(*hash_key.as_bytes()));
+        let marks = (carrier == CarrierKind::IpId)
+            .then(|| Marks::new(*hash_key.as_bytes(), DEFAULT_FABRIC_MTU));
         defines.extend(marks.iter().map(|_| (marks::DEFINE.to_owned(), "1".to_owned())));
         let program = Program::load(path, &defines).unwrap_or_else(|error| panic!("{error}"));
         let mut switch = Switch::new(&program);
