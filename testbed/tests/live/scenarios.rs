@@ -46,6 +46,19 @@ fn the_live_scenarios_hold_and_no_report_is_wrong() {
     }
 }
 
+#[test]
+#[ignore = "end to end: needs root, DPDK and iperf3; `cargo xtask test` runs it"]
+fn a_tofinos_control_plane_is_killed_and_stopped_and_no_report_is_wrong() {
+    let _alone = alone();
+    let scenario = live_scenario("tofino-kills");
+    let mut live = Live::start(&scenario, Path::new(TESTBED)).expect("the fabric comes up");
+    // It fails by itself where a complete report is not in the archive once.
+    let played = play_in(&mut live, &scenario, |_, _| Ok(())).expect("the scenario is played");
+    let wrong: Vec<_> = played.contradictions().collect();
+    assert!(wrong.is_empty(), "{wrong:?}, {:?}", played.doubts);
+    assert!(played.verdicts.iter().all(|verdict| verdict.holds), "{:?}", played.verdicts);
+}
+
 /// Routers as they stand at the boundaries of real networks. `cargo xtask nightly` plays more.
 #[test]
 #[ignore = "end to end: needs root and DPDK; `cargo xtask test` runs it"]

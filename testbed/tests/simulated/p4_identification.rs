@@ -60,7 +60,7 @@ fn what_is_marked_in_other_epochs_is_late_or_unmarked_alike() {
     }
     let (signer, identifications) =
         (Signer::new(secret(&both.pair.hash_key), newest + 1), Identifications::new());
-    let carrier = IpId { signer: Some(&signer), numbers: &identifications, claims: 0 };
+    let carrier = IpId::new(Some(&signer), &identifications);
     for _ in 0..BURST {
         let drawn = whole(&mut numbers);
         let mut frame = Frame::new(drawn.bytes);
