@@ -71,6 +71,8 @@ pub trait Rules: Debug + Send {
     /// A fact of `report` in words; `over` where its alert ends.
     fn text(&self, fact: &Fact, report: &dyn Report, over: bool) -> String;
 
-    /// What is added to the words.
-    fn details(&self, fact: &Fact, report: &dyn Report) -> Details;
+    /// What is added to the words: nothing, if nothing is said here.
+    fn details(&self, _fact: &Fact, _report: &dyn Report) -> Details {
+        Details::default()
+    }
 }
