@@ -258,10 +258,15 @@ impl Edge {
     /// The epoch that runs now, once it has passed: one that nothing has been reported of.
     pub(crate) fn next_epoch(&self) -> u64 {
         let running = self.clock.epoch_at(unix_ns());
-        while self.recent_epoch() < running {
+        self.wait_until_over(running);
+        running
+    }
+
+    /// Returns once `epoch` has passed: what is delivered of a later one is out of window.
+    pub(crate) fn wait_until_over(&self, epoch: u64) {
+        while self.recent_epoch() < epoch {
             std::thread::sleep(Duration::from_millis(2));
         }
-        running
     }
 
     pub(crate) fn world(&self, epoch: u64) -> World {

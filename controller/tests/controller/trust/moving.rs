@@ -48,6 +48,7 @@ fn a_network_moves_to_tls_and_no_epoch_is_lost() {
     let [mut e1, mut e2] = ["e1", "e2"].map(|name| secured.join(name));
     assert!(e1.hash_key() == before, "frames that were held are read by it");
     for world in &held {
+        e1.wait_until_over(world.epoch);
         e1.deliver(world, 0);
         e2.deliver(world, 1);
     }
