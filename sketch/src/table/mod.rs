@@ -70,6 +70,6 @@ pub use self::filter::BITS_OF_A_FLOW;
 pub(crate) use self::filter::{Filter, Noted};
 pub(crate) use self::index::Bucket as IndexBucket;
 pub use self::order::{Rank, Words};
-pub use self::refused::Refused;
+pub use self::refused::{Refused, Spot};
 pub use self::rows::{RowTable, Shape};
 pub use self::sink::{Flow, Flows, Sink, Turnover};

@@ -1,10 +1,23 @@
 //! Which flows a table refused or evicted in a window, for who has the window and not the table.
 
 use super::bounded::noted;
-use super::filter::{Filter, WORDS};
+use super::filter::{Filter, Noted, WORDS};
 use super::index::tag;
 use super::order::{Order, Rank, Words};
 use crate::hash::Hashes;
+
+/// Where filters note a flow, however large each of them is.
+#[derive(Clone, Copy, Debug)]
+pub struct Spot(Noted);
+
+impl Spot {
+    /// That of the flow with these hashes, whatever its rank.
+    #[inline]
+    pub fn of(hashes: &Hashes) -> Self {
+        let words = Words::of(hashes);
+        Self(noted(tag(words.tag), Order::new(Rank::default(), &words)))
+    }
+}
 
 /// The filter of a table's flows without an entry. What it knows is found; of other flows it is
 /// wrong about few.
@@ -31,17 +44,17 @@ impl Refused {
 
     /// Notes the flow with these hashes.
     pub fn insert(&mut self, hashes: &Hashes) {
-        self.0.insert(place(hashes));
+        self.0.insert(Spot::of(hashes).0);
     }
 
     /// Whether the flow with these hashes seems to be there.
     pub fn contains(&self, hashes: &Hashes) -> bool {
-        self.0.contains(place(hashes))
+        self.has(Spot::of(hashes))
     }
-}
 
-/// Where the filter of a table notes a flow, whatever its rank.
-fn place(hashes: &Hashes) -> super::Noted {
-    let words = Words::of(hashes);
-    noted(tag(words.tag), Order::new(Rank::default(), &words))
+    /// The same of the flow that filters note there.
+    #[inline]
+    pub fn has(&self, spot: Spot) -> bool {
+        self.0.has(spot.0)
+    }
 }

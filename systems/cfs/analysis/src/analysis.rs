@@ -163,10 +163,10 @@ impl Analysis for Cooperating {
         let keyed = self.hash_keys.at(collected.head.epoch);
         let decoded = residual::decode(&keyed.family, &collected);
         let window = self.window_of(collected.head.epoch);
-        let mut view = View::new(&setup, paths, &collected, &decoded);
+        let mut view = View::new(&setup, paths, keyed.family.clone(), &collected, &decoded);
         let homes = coverage::homes(&view);
         let several = self.hosts.learn(&view, &homes, window);
-        view.doubt(hosts, several, keyed.family.clone());
+        view.doubt(hosts, several);
         view.number_by_ports(&self.parameters.hops, setup.seed(window), keyed.family.clone());
         let ends = self.hosts.ends(&view);
         let mut flows = Vec::new();
@@ -204,13 +204,13 @@ impl Analysis for Cooperating {
         // others have flows by where they went: no sample of all.
         let threshold = thresholds.superspreader;
         let estimated = if only_decoded == 0 || view.has_all_flows() {
-            Estimated::of(&view, (&keyed.family, &homes), &flows, total, threshold)
+            Estimated::of(&view, &homes, &flows, total, threshold)
         } else {
-            let mut tables = View::new(&setup, paths, &collected, &[]);
+            let mut tables = View::new(&setup, paths, keyed.family.clone(), &collected, &[]);
             tables.doubt_as(&view);
             let judged = tables.flows().map(|(key, seen)| Judged::of(&tables, key, seen));
             let judged: Vec<_> = judged.collect();
-            Estimated::of(&tables, (&keyed.family, &homes), &judged, total, threshold)
+            Estimated::of(&tables, &homes, &judged, total, threshold)
         };
         let Estimated { superspreaders, flooded, size_distribution, entropy } = estimated;
         let counts = Counts::of(window, &view, &flows);
@@ -268,7 +268,7 @@ struct Estimated {
 impl Estimated {
     fn of(
         view: &View<'_>,
-        (family, homes): (&HashFamily, &Homes),
+        homes: &Homes,
         flows: &[Judged<'_>],
         total: Option<Total>,
         threshold: u64,
@@ -276,8 +276,8 @@ impl Estimated {
         let (pinned, chosen): (Vec<_>, Vec<_>) = flows.iter().partition(|it| it.pinned);
         let number = pinned.len() as u64;
         let share = coverage::of_all(chosen.len() as u64, total.map(|all| all.without(number)));
-        let local = share.map(|everywhere| Local::new(view, family, homes, everywhere));
-        let (superspreaders, flooded) = spread::find(flows, local.as_ref(), threshold);
+        let local = share.map(|everywhere| Local::new(view, homes, everywhere));
+        let (superspreaders, flooded) = spread::find(view, flows, local.as_ref(), threshold);
         let sizes = |of: &[&Judged<'_>], share: Coverage| {
             let exact: Vec<u64> = of.iter().filter(|it| it.exact).map(|it| it.packets()).collect();
             let share = sizes::share(exact.len() as u64, of.len() as u64, share);

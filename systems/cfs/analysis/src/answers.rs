@@ -4,11 +4,14 @@
 //! for thousands of flows in turn, and stays in the cache meanwhile: flow by flow, each question
 //! would find another one there.
 
+use std::cell::OnceCell;
+
 use calumma_cfs::frames::Entry;
-use calumma_sketch::{HashFamily, Hashes, KeyKind, WideKey};
+use calumma_sketch::table::Spot;
+use calumma_sketch::{Hashes, KeyKind};
 use calumma_wire::Role;
 
-use crate::view::{NodeView, hashes};
+use crate::view::{NodeView, Notes};
 
 /// Flows that are answered for at once.
 const FLOWS: usize = 1 << 13;
@@ -32,42 +35,80 @@ impl Answers {
         flow / FLOWS * FLOWS
     }
 
-    /// Of the flows with these keys, of which the first has this number, as many as are answered
-    /// for at once.
-    pub(crate) fn of<'k>(
+    /// Of flows, of which the first has this number, as many as are answered for at once. `hashes`
+    /// gives those of all from that one on, at nodes with such keys.
+    pub(crate) fn of<'h>(
         nodes: &[NodeView<'_>],
-        family: Option<&HashFamily>,
         first: usize,
-        keys: impl Iterator<Item = &'k WideKey>,
+        hashes: impl Fn(KeyKind) -> &'h [Option<Hashes>],
     ) -> Self {
-        let keys: Vec<&WideKey> = keys.take(FLOWS).collect();
         let words = nodes.len().div_ceil(64);
-        let mut may_have = [(); 2].map(|()| vec![0; keys.len() * words]);
-        let hashed = |kind: KeyKind| -> Vec<Option<Hashes>> {
-            let of = |key: &&WideKey| hashes(family?, kind, key);
-            keys.iter().map(of).collect()
-        };
-        let (mut dual, mut ipv4) = (None, None);
+        let mut may_have = [(); 2].map(|()| Vec::new());
+        let (dual, ipv4) = (OnceCell::new(), OnceCell::new());
         for (at, node) in nodes.iter().enumerate().filter(|(_, node)| node.role == Role::Edge) {
-            let hashed = match node.window.keys {
-                KeyKind::Dual => dual.get_or_insert_with(|| hashed(KeyKind::Dual)),
-                KeyKind::Ipv4 => ipv4.get_or_insert_with(|| hashed(KeyKind::Ipv4)),
-            };
+            let kind = node.window.keys;
+            let of_kind = if kind == KeyKind::Dual { &dual } else { &ipv4 };
+            let hashed = of_kind.get_or_init(|| Hashed::of(hashes(kind)));
+            let bit = 1 << (at % 64);
             for (side, may_have) in SIDES.into_iter().zip(&mut may_have) {
-                for (hashes, of_flow) in hashed.iter().zip(may_have.chunks_exact_mut(words)) {
-                    let may = node.filters_have(side, hashes.as_ref()) != Some(false);
-                    of_flow[at / 64] |= u64::from(may) << (at % 64);
+                may_have.resize(hashed.hashes.len() * words, 0);
+                let of_flows = may_have.iter_mut().skip(at / 64).step_by(words);
+                match node.notes(side) {
+                    None => of_flows.for_each(|of_flow| *of_flow |= bit),
+                    Some(notes) => hashed.ask(notes, bit, of_flows),
                 }
             }
         }
         Self { first, may_have, words }
     }
 
-    /// Whether packets of a flow that no entry has may have come to the edge at this position on a
-    /// side; `None` where the flow is not among those that are answered for.
-    pub(crate) fn may_have(&self, side: u8, edge: usize, flow: usize) -> Option<bool> {
+    /// At which edges packets of a flow that no entry has may have come on a side: a bit for each
+    /// of 64 nodes, of which the first has 64 times the position `word`. `None` where the flow is
+    /// not among those that are answered for.
+    #[inline]
+    pub(crate) fn may_have(&self, side: u8, flow: usize, word: usize) -> Option<u64> {
         let of_side = &self.may_have[usize::from(side == Entry::LEFT)];
-        let at = flow.checked_sub(self.first)? * self.words + edge / 64;
-        Some(of_side.get(at)? >> (edge % 64) & 1 == 1)
+        let at = flow.checked_sub(self.first)? * self.words + word;
+        of_side.get(at).copied()
+    }
+}
+
+/// Flows by their hashes at nodes with keys of one kind; `None` for those that are not of it.
+#[derive(Debug)]
+struct Hashed<'h> {
+    hashes: &'h [Option<Hashes>],
+    spots: Vec<Option<Spot>>,
+}
+
+impl<'h> Hashed<'h> {
+    fn of(hashes: &'h [Option<Hashes>]) -> Self {
+        let hashes = &hashes[..hashes.len().min(FLOWS)];
+        let spots = hashes.iter().map(|of| of.as_ref().map(Spot::of)).collect();
+        Self { hashes, spots }
+    }
+
+    /// Sets a bit for each flow that may be among a node's notes.
+    fn ask<'w>(&self, notes: Notes<'_>, bit: u64, of_flows: impl Iterator<Item = &'w mut u64>) {
+        match notes {
+            // Most edges have one filter.
+            Notes::Filters([filter]) => {
+                for (spot, of_flow) in self.spots.iter().zip(of_flows) {
+                    let may = spot.is_none_or(|spot| filter.has(spot));
+                    *of_flow |= if may { bit } else { 0 };
+                }
+            }
+            Notes::Filters(filters) => {
+                for (spot, of_flow) in self.spots.iter().zip(of_flows) {
+                    let has = |spot| filters.iter().any(|filter| filter.has(spot));
+                    *of_flow |= if spot.is_none_or(has) { bit } else { 0 };
+                }
+            }
+            Notes::Uncounted(uncounted) => {
+                for (hashes, of_flow) in self.hashes.iter().zip(of_flows) {
+                    let may = hashes.as_ref().is_none_or(|hashes| uncounted.may_have(hashes));
+                    *of_flow |= if may { bit } else { 0 };
+                }
+            }
+        }
     }
 }

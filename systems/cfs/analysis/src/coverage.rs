@@ -9,13 +9,12 @@
 //! that of the other flows, which were chosen by their hashes.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry as Slot;
 
 use calumma_cfs::frames::{Entry, Unentered};
-use calumma_sketch::{Beyond, HashFamily, Hashes, HyperLogLog, KeyKind, WideKey};
+use calumma_sketch::{Beyond, HashFamily, Hashes, HyperLogLog, WideKey};
 use calumma_wire::Role;
 
-use crate::view::{NodeView, View, hashes, is_pinned};
+use crate::view::{NodeView, Seen, View, hashes, is_pinned};
 
 /// Standard errors to either side that hold the truth 95 times out of 100.
 pub(crate) const Z95: f64 = 1.96;
@@ -82,26 +81,20 @@ impl Total {
 
 /// The registers of flows that have a count, as nodes have them that hash so.
 struct Known<'a> {
-    family: &'a HashFamily,
-    words: KeyKind,
+    /// All flows' hashes there, those of its kind of keys.
+    hashes: &'a [Option<Hashes>],
     flows: HyperLogLog,
 }
 
 impl<'a> Known<'a> {
-    fn new(family: &'a HashFamily, node: &NodeView<'_>) -> Self {
+    fn new(view: &'a View<'_>, node: &NodeView<'_>) -> Self {
         let flows = HyperLogLog::new(node.window.flows.bits());
-        Self { family, words: node.words, flows }
+        Self { hashes: view.hashes(node.words), flows }
     }
 
-    /// Adds a flow with these hashes by its wide key. Nodes that hash otherwise have others, or
-    /// none if it is no flow of theirs.
-    fn add(&mut self, key: &WideKey, by_wide: &Hashes) {
-        match self.words {
-            KeyKind::Dual => self.flows.insert(by_wide),
-            KeyKind::Ipv4 => {
-                hashes(self.family, self.words, key).iter().for_each(|it| self.flows.insert(it));
-            }
-        }
+    /// Adds the flow of this number.
+    fn add(&mut self, flow: usize) {
+        self.hashes[flow].iter().for_each(|hashes| self.flows.insert(hashes));
     }
 
     /// All flows, where these are `monitored` and registers are of all.
@@ -126,8 +119,8 @@ pub(crate) fn total(view: &View<'_>, family: &HashFamily, monitored: u64) -> Opt
     let mut all = first.window.flows.clone();
     // Registers of switches of unlike releases may have a flow twice.
     let is_same = edges.all(|edge| edge.words == first.words && all.merge(&edge.window.flows));
-    let mut known = Known::new(family, first);
-    view.flows().for_each(|(key, _)| known.add(key, &family.hash(key)));
+    let mut known = Known::new(view, first);
+    known.hashes.iter().flatten().for_each(|hashes| known.flows.insert(hashes));
     known.total(monitored, all).filter(|_| is_same)
 }
 
@@ -136,6 +129,8 @@ pub(crate) fn total(view: &View<'_>, family: &HashFamily, monitored: u64) -> Opt
 fn counts_are_all(view: &View<'_>, family: &HashFamily) -> Option<bool> {
     let edges = || view.nodes.iter().filter(|node| node.role == Role::Edge);
     let keys = edges().next()?.window.keys;
+    let has_decoded =
+        |edge: &NodeView<'_>| edge.residual.is_some_and(|residual| residual.counts.is_some());
     let (mut entered, mut counted) = (Unentered::default(), Unentered::default());
     for edge in edges() {
         let (totals, sums) = (edge.window.totals, edge.window.ends.as_ref()?.sums?);
@@ -145,17 +140,29 @@ fn counts_are_all(view: &View<'_>, family: &HashFamily) -> Option<bool> {
             return None;
         }
         entered.weighted = entered.weighted.wrapping_add(sums.weighted);
-        for entry in edge.window.entries.iter().filter(|of| of.sides & Entry::ENTERED != 0) {
+        // Counts of one whose residual has decoded are more than its entries, which count here.
+        let apart = if has_decoded(edge) { &*edge.window.entries } else { &[] };
+        for entry in apart.iter().filter(|of| of.sides & Entry::ENTERED != 0) {
             if entry.sides != Entry::ENTERED {
                 return None;
             }
             entered.weigh(&hashes(family, keys, &entry.key)?, entry.packets);
         }
     }
-    for (key, seen) in view.flows() {
+    for ((_, seen), hashes) in view.flows().zip(view.hashes(keys)) {
+        for Seen { node, entry, .. } in seen {
+            let edge = &view.nodes[*node];
+            if entry.sides & Entry::ENTERED == 0 || edge.role != Role::Edge || has_decoded(edge) {
+                continue;
+            }
+            if entry.sides != Entry::ENTERED {
+                return None;
+            }
+            entered.weigh(hashes.as_ref()?, entry.packets);
+        }
         // Whatever is taken for a flow's packets is right if all add up.
         let packets = seen.iter().map(|seen| seen.entry.packets).max()?;
-        counted.weigh(&hashes(family, keys, key)?, packets);
+        counted.weigh(hashes.as_ref()?, packets);
     }
     Some(entered.weighted == counted.weighted)
 }
@@ -168,31 +175,28 @@ pub(crate) fn of_all(monitored: u64, total: Option<Total>) -> Option<Coverage> {
 /// Shares of the flows of each edge that were not pinned. Tables are not equally full everywhere:
 /// what share of a host's flows is monitored depends on where it is.
 #[derive(Debug)]
-pub(crate) struct Local<'a> {
+pub(crate) struct Local {
     /// By node; `None` where it is no edge.
     edges: Vec<Option<Coverage>>,
-    homes: &'a Homes,
+    /// The edge of each of the view's addresses, where there is one.
+    homes: Vec<Option<usize>>,
     everywhere: Coverage,
 }
 
-impl<'a> Local<'a> {
+impl Local {
     /// `everywhere` is for hosts of which nobody knows the edge.
-    pub(crate) fn new(
-        view: &View<'_>,
-        family: &HashFamily,
-        homes: &'a Homes,
-        everywhere: Coverage,
-    ) -> Self {
+    pub(crate) fn new(view: &View<'_>, homes: &Homes, everywhere: Coverage) -> Self {
+        let home = |address: &[u8; 16]| homes.get(address).copied().flatten();
+        let homes: Vec<Option<usize>> = view.addresses.iter().map(home).collect();
         // Flows that were not pinned, and those that were; registers of both.
         let mut monitored = vec![[0_u64; 2]; view.nodes.len()];
         let is_part = everywhere.low < 1.0;
         let estimates =
             |node: &&NodeView<'_>| is_part && node.role == Role::Edge && !node.has_all();
-        let of = |node| Some(node).filter(estimates).map(|node| Known::new(family, node));
+        let of = |node| Some(node).filter(estimates).map(|node| Known::new(view, node));
         let mut known: Vec<Option<Known<'_>>> = view.nodes.iter().map(of).collect();
-        for (key, seen) in view.flows() {
-            let by_wide = family.hash(key);
-            let [from, to] = [src(key), dst(key)].map(|at| homes.get(at).copied().flatten());
+        for (flow, (_, seen)) in view.flows().enumerate() {
+            let [from, to] = view.ends_of(&seen[0]).map(|rank| homes[rank as usize]);
             let counted = seen.iter().map(|seen| seen.node).filter(|node| {
                 // One that is counted there without a host of the flow being there passed it.
                 Some(*node) != from && Some(*node) != to
@@ -201,7 +205,7 @@ impl<'a> Local<'a> {
             let kind = usize::from(is_pinned(seen));
             counted.chain(from).chain(to).for_each(|node| {
                 monitored[node][kind] += 1;
-                known[node].iter_mut().for_each(|known| known.add(key, &by_wide));
+                known[node].iter_mut().for_each(|known| known.add(flow));
             });
         }
         let edges = view.nodes.iter().zip(&monitored).zip(&known);
@@ -216,9 +220,9 @@ impl<'a> Local<'a> {
         Self { edges: edges.collect(), homes, everywhere }
     }
 
-    /// Of the flows of the host with this address.
-    pub(crate) fn of(&self, address: &[u8; 16]) -> Coverage {
-        let home = self.homes.get(address).copied().flatten();
+    /// Of the flows of the host whose address has this rank.
+    pub(crate) fn of(&self, address: u32) -> Coverage {
+        let home = self.homes[address as usize];
         home.and_then(|node| self.edges[node]).unwrap_or(self.everywhere)
     }
 }
@@ -229,28 +233,24 @@ pub(crate) type Homes = HashMap<[u8; 16], Option<usize>>;
 
 /// Those of a window.
 pub(crate) fn homes(view: &View<'_>) -> Homes {
-    let mut homes = HashMap::new();
-    let mut is_at = |address: &[u8; 16], node: usize| match homes.entry(*address) {
-        Slot::Vacant(slot) => {
-            slot.insert(Some(node));
-        }
-        Slot::Occupied(mut slot) => {
-            if *slot.get() != Some(node) {
-                slot.insert(None);
-            }
-        }
+    let mut homes: Vec<Option<Option<usize>>> = vec![None; view.addresses.len()];
+    let mut is_at = |rank: u32, node: usize| {
+        let home = &mut homes[rank as usize];
+        *home = Some(home.map_or(Some(node), |one| one.filter(|one| *one == node)));
     };
-    for (key, seen) in view.flows() {
+    for (_, seen) in view.flows() {
+        let [src, dst] = view.ends_of(&seen[0]);
         for seen in seen {
             if seen.entry.sides & Entry::ENTERED != 0 {
-                is_at(src(key), seen.node);
+                is_at(src, seen.node);
             }
             if seen.entry.sides & Entry::LEFT != 0 {
-                is_at(dst(key), seen.node);
+                is_at(dst, seen.node);
             }
         }
     }
-    homes
+    let known = view.addresses.iter().zip(homes);
+    known.filter_map(|(address, home)| Some((*address, home?))).collect()
 }
 
 /// The source address of a key, an IPv4 one mapped.

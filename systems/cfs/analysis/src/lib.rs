@@ -23,6 +23,7 @@
 
 pub mod alpha;
 
+mod addresses;
 mod alert;
 mod analysis;
 mod answers;

@@ -14,11 +14,10 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use calumma_sketch::WideKey;
-
-use crate::coverage::{Coverage, Local, Z95, dst, src};
+use crate::coverage::{Coverage, Local, Z95};
 use crate::flows::Judged;
 use crate::report::Spread;
+use crate::view::View;
 
 /// How many peers an address has flows to.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,28 +45,41 @@ const NONE_SEEN: f64 = 3.69;
 /// Sources of flows to at least `threshold` destinations, and destinations of flows from so many
 /// sources; the largest first. Without `coverage` those that are seen to be so.
 pub(crate) fn find(
+    view: &View<'_>,
     flows: &[Judged<'_>],
     coverage: Option<&Local>,
     threshold: u64,
 ) -> (Vec<Spread>, Vec<Spread>) {
-    let mut keys: Vec<Found<'_>> = flows.iter().map(|flow| (flow.key, flow.pinned)).collect();
-    let sources = of_each(&keys, (src, dst), coverage, threshold);
-    keys.sort_unstable_by_key(|(key, _)| (dst(key), src(key)));
-    let destinations = of_each(&keys, (dst, src), coverage, threshold);
+    let found = |flow: &Judged<'_>| {
+        let [one, other] = view.ends_of(&flow.at);
+        Found { one, other, pinned: flow.pinned }
+    };
+    let mut found: Vec<Found> = flows.iter().map(found).collect();
+    let sources = of_each(view, &found, coverage, threshold);
+    for flow in &mut found {
+        (flow.one, flow.other) = (flow.other, flow.one);
+    }
+    found.sort_unstable_by_key(|flow| u64::from(flow.one) << 32 | u64::from(flow.other));
+    let destinations = of_each(view, &found, coverage, threshold);
     (sources, destinations)
 }
 
-/// A flow with a count, and whether it was pinned.
-type Found<'a> = (&'a WideKey, bool);
-
-type Address = fn(&WideKey) -> &[u8; 16];
+/// A flow with a count.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    /// The ranks of the address that peers are counted of, and of the peer's.
+    one: u32,
+    other: u32,
+    /// Whether the flow was pinned.
+    pinned: bool,
+}
 
 /// Flows seen of each peer of one address, and how many more peers have a flow that was pinned:
 /// such a peer was to be seen, whatever share is monitored.
-fn seen_of(flows_of_one: &[Found<'_>], other: Address) -> (Vec<u32>, u64) {
+fn seen_of(flows_of_one: &[Found]) -> (Vec<u32>, u64) {
     let (mut seen, mut pinned) = (Vec::new(), 0);
-    for flows in flows_of_one.chunk_by(|(a, _), (b, _)| other(a) == other(b)) {
-        if flows.iter().any(|(_, pinned)| *pinned) {
+    for flows in flows_of_one.chunk_by(|a, b| a.other == b.other) {
+        if flows.iter().any(|flow| flow.pinned) {
             pinned += 1;
         } else {
             seen.push(flows.len() as u32);
@@ -76,22 +88,22 @@ fn seen_of(flows_of_one: &[Found<'_>], other: Address) -> (Vec<u32>, u64) {
     (seen, pinned)
 }
 
-/// Of keys in the order of one address and then the other.
+/// Of flows in the order of one address and then the other.
 fn of_each(
-    keys: &[Found<'_>],
-    (one, other): (Address, Address),
+    view: &View<'_>,
+    flows: &[Found],
     coverage: Option<&Local>,
     threshold: u64,
 ) -> Vec<Spread> {
     let mut found = Vec::new();
-    let addresses = || keys.chunk_by(|(a, _), (b, _)| one(a) == one(b));
+    let addresses = || flows.chunk_by(|a, b| a.one == b.one);
     let pairs = coverage.map(|local| {
-        let of_one = |of: &[Found<'_>]| Some((seen_of(of, other).0, local.of(one(of.first()?.0))));
-        Pairs::learn(addresses().filter_map(of_one), threshold)
+        let of_one = |of: &[Found]| (seen_of(of).0, local.of(of[0].one));
+        Pairs::learn(addresses().map(of_one), threshold)
     });
     for of_one in addresses() {
-        let (seen, pinned) = seen_of(of_one, other);
-        let address = one(of_one[0].0);
+        let (seen, pinned) = seen_of(of_one);
+        let address = of_one[0].one;
         let both = coverage.zip(pairs.as_ref());
         let peers = both.map(|(of, pairs)| peers(&seen, of.of(address), pairs).and(pinned));
         let number = seen.len() as u64 + pinned;
@@ -99,7 +111,8 @@ fn of_each(
         if peers.map_or(low, |peers| peers.estimate) < threshold as f64 {
             continue;
         }
-        let address = IpAddr::from(Ipv6Addr::from(*address)).to_canonical();
+        let address = Ipv6Addr::from(*view.addresses.get(address));
+        let address = IpAddr::from(address).to_canonical();
         found.push(Spread {
             address,
             seen: number,

@@ -1,14 +1,17 @@
 //! A window as all nodes saw it: who delivered, and which of them have a count of which flow.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use calumma_analysis::{Collected, Delivery};
-use calumma_cfs::frames::{Entry, Hop, PortHops, Setup, Totals, Window};
+use calumma_cfs::frames::{Entry, Hop, PortHops, Setup, Totals, Uncounted, Window};
+use calumma_sketch::table::Refused;
 use calumma_sketch::{FlowKey, HashFamily, Hashes, Key, KeyKind, WideKey};
 use calumma_wire::{Role, SideKind};
 
+use crate::addresses::{Addresses, Place};
 use crate::answers::Answers;
 use crate::coverage::{dst, src};
 use crate::parameters::{HostsAre, Paths};
@@ -62,16 +65,15 @@ impl NodeView<'_> {
         side == Entry::ENTERED || self.unrecorded == 0
     }
 
-    /// What its filters say of the flow with these hashes: whether packets that no entry has may
-    /// have come on a side. `None` where it sends none, or where that is not all; without hashes
-    /// the flow is none of the node's kind, and was counted as packets only.
-    pub(crate) fn filters_have(&self, side: u8, hashes: Option<&Hashes>) -> Option<bool> {
+    /// What it noted of packets that no entry has and that came on a side. `None` where it notes
+    /// nothing of them, or where that is not all.
+    pub(crate) fn notes(&self, side: u8) -> Option<Notes<'_>> {
         if !self.is_sound || !self.has_recorded(side) {
             return None;
         }
         match &self.window.ends {
-            Some(ends) => Some(ends.may_have(side, hashes?)),
-            None => Some(self.window.uncounted.as_ref()?.may_have(hashes?)),
+            Some(ends) => Some(Notes::Filters(ends.filters(side))),
+            None => self.window.uncounted.as_ref().map(Notes::Uncounted),
         }
     }
 
@@ -87,15 +89,56 @@ impl NodeView<'_> {
     }
 }
 
+/// Flows without an entry, as a node has them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Notes<'a> {
+    /// In the filters of its lcores.
+    Filters(&'a [Refused]),
+    /// In its residual.
+    Uncounted(&'a Uncounted),
+}
+
 /// A flow's hashes at a node with such keys.
 pub(crate) fn hashes(family: &HashFamily, keys: KeyKind, key: &WideKey) -> Option<Hashes> {
     Some(match keys {
         KeyKind::Dual => family.hash(key),
-        KeyKind::Ipv4 => {
-            let ((src, dst), (sport, dport)) = (key.addresses(), key.ports());
-            family.hash(&FlowKey::new(src, dst, sport, dport, key.protocol())?)
-        }
+        KeyKind::Ipv4 => family.hash(&of_ipv4(key)?),
     })
+}
+
+fn of_ipv4(key: &WideKey) -> Option<FlowKey> {
+    let ((src, dst), (sport, dport)) = (key.addresses(), key.ports());
+    FlowKey::new(src, dst, sport, dport, key.protocol())
+}
+
+/// Flows' hashes, by the kind of keys.
+#[derive(Debug)]
+struct Hashed {
+    family: Arc<HashFamily>,
+    dual: OnceCell<Vec<Option<Hashes>>>,
+    ipv4: OnceCell<Vec<Option<Hashes>>>,
+}
+
+fn hash_all<K: Key>(
+    family: &HashFamily,
+    keys: impl Iterator<Item = Option<K>>,
+) -> Vec<Option<Hashes>> {
+    const AT_ONCE: usize = 1 << 10;
+    let mut all = Vec::new();
+    let (mut some, mut hashes) = (Vec::with_capacity(AT_ONCE), [Hashes::default(); AT_ONCE]);
+    let mut keys = keys.peekable();
+    while keys.peek().is_some() {
+        let begin = all.len();
+        for key in keys.by_ref().take(AT_ONCE) {
+            all.push(key.is_some().then(Hashes::default));
+            some.extend(key);
+        }
+        family.hash_burst(&some, &mut hashes[..some.len()]);
+        let of_them = all[begin..].iter_mut().flatten();
+        of_them.zip(&hashes).for_each(|(of_one, hashes)| *of_one = *hashes);
+        some.clear();
+    }
+    all
 }
 
 /// A flow's count at a node, by the node's position in [`View::nodes`].
@@ -141,10 +184,15 @@ pub(crate) struct View<'a> {
     /// Whether a flow that passed a transit node had all its packets pass there.
     pub(crate) has_single_paths: bool,
     seen: Vec<Seen<'a>>,
-    /// Where each flow begins there.
-    flows: Vec<u32>,
+    /// Where each flow begins there, and the ranks of its source and its destination.
+    flows: Vec<(u32, [u32; 2])>,
+    pub(crate) addresses: Addresses,
+    hashed: Hashed,
     /// Whether an edge delivered no window.
     misses_edges: bool,
+    /// A bit for each node, set where it is an edge that may have seen flows of which it has no
+    /// count.
+    unproven: Vec<u64>,
     doubts: Doubts,
     /// What filters say of the flows that were asked about last.
     answers: RefCell<Option<Answers>>,
@@ -166,16 +214,15 @@ struct Doubts {
     any: bool,
     /// Hosts behind several edges, by their addresses.
     several: HashSet<[u8; 16]>,
-    /// Which finds flows in filters.
-    family: Option<Arc<HashFamily>>,
 }
 
 impl<'a> View<'a> {
     /// `decoded` is what came of each node's residual, in the order of `collected`, or empty where
-    /// only tables count.
+    /// only tables count; `family` is what flows are hashed by.
     pub(crate) fn new(
         setup: &'a Setup,
         paths: Paths,
+        family: Arc<HashFamily>,
         collected: &'a Collected<Delivered>,
         decoded: &'a [Option<Decoded>],
     ) -> Self {
@@ -187,7 +234,10 @@ impl<'a> View<'a> {
             has_single_paths: paths == Paths::Single,
             seen: Vec::new(),
             flows: Vec::new(),
+            addresses: Addresses::default(),
+            hashed: Hashed { family, dual: OnceCell::new(), ipv4: OnceCell::new() },
             misses_edges: false,
+            unproven: Vec::new(),
             doubts: Doubts::default(),
             answers: RefCell::new(None),
             numbering: None,
@@ -224,6 +274,12 @@ impl<'a> View<'a> {
                 });
             }
         }
+        let is_unproven = |node: &NodeView<'_>| node.role == Role::Edge && !node.has_all();
+        let bits = |nodes: &[NodeView<'_>]| {
+            let of = nodes.iter().enumerate();
+            of.fold(0, |bits, (at, node)| bits | u64::from(is_unproven(node)) << at)
+        };
+        view.unproven = view.nodes.chunks(64).map(bits).collect();
         let mut seen = Vec::new();
         for (node, of) in view.nodes.iter().enumerate() {
             if let Some(counts) = of.residual.and_then(|of| of.counts.as_ref()) {
@@ -243,16 +299,17 @@ impl<'a> View<'a> {
                 }));
             }
         }
+        let (addresses, places) = Addresses::of(seen.iter().map(|seen| &seen.entry.key));
+        let mut order: Vec<(Place, u32)> = places.into_iter().zip(0..).collect();
         // One run for each node, each in order already.
-        seen.sort_by_key(|seen| &seen.entry.key);
-        let mut begin = 0;
-        for of_one in seen.chunk_by_mut(|one, other| one.entry.key == other.entry.key) {
-            let flow = view.flows.len() as u32;
-            of_one.iter_mut().for_each(|seen| seen.flow = flow);
-            view.flows.push(begin);
-            begin += of_one.len() as u32;
+        order.sort_by_key(|(place, _)| *place);
+        view.addresses = addresses;
+        view.seen.reserve_exact(seen.len());
+        for of_one in order.chunk_by(|(one, _), (other, _)| one == other) {
+            let (flow, begin) = (view.flows.len() as u32, view.seen.len() as u32);
+            view.flows.push((begin, of_one[0].0.ends()));
+            view.seen.extend(of_one.iter().map(|&(_, at)| Seen { flow, ..seen[at as usize] }));
         }
-        view.seen = seen;
         view
     }
 
@@ -262,22 +319,31 @@ impl<'a> View<'a> {
         of_one.map(|seen| (&seen[0].entry.key, seen))
     }
 
+    /// The ranks of a flow's source and destination among the [addresses](Self::addresses).
+    pub(crate) fn ends_of(&self, seen: &Seen<'_>) -> [u32; 2] {
+        self.flows[seen.flow as usize].1
+    }
+
+    /// All flows' hashes at nodes with such keys, computed when they are first asked for; `None` for
+    /// those that are no flows of theirs.
+    pub(crate) fn hashes(&self, keys: KeyKind) -> &[Option<Hashes>] {
+        let Hashed { family, dual, ipv4 } = &self.hashed;
+        let of = if keys == KeyKind::Dual { dual } else { ipv4 };
+        of.get_or_init(|| match keys {
+            KeyKind::Dual => hash_all(family, self.flows().map(|(key, _)| Some(*key))),
+            KeyKind::Ipv4 => hash_all(family, self.flows().map(|(key, _)| of_ipv4(key))),
+        })
+    }
+
     /// Whether every flow of the network has a count.
     pub(crate) fn has_all_flows(&self) -> bool {
         let mut edges = self.nodes.iter().filter(|node| node.role == Role::Edge);
         self.has_all_edges && edges.all(NodeView::has_all)
     }
 
-    /// Where hosts are, those that were seen behind several edges, and the functions that find
-    /// flows in nodes' filters.
-    pub(crate) fn doubt(
-        &mut self,
-        hosts: HostsAre,
-        several: HashSet<[u8; 16]>,
-        family: Arc<HashFamily>,
-    ) {
-        self.doubts = Doubts { any: hosts == HostsAre::Any, several, family: Some(family) };
-        self.answers.take();
+    /// Where hosts are, and those that were seen behind several edges.
+    pub(crate) fn doubt(&mut self, hosts: HostsAre, several: HashSet<[u8; 16]>) {
+        self.doubts = Doubts { any: hosts == HostsAre::Any, several };
     }
 
     /// The hops that ports say, and what grades follow from in a window with this seed.
@@ -317,7 +383,6 @@ impl<'a> View<'a> {
     /// Doubts what the other view of the window doubts.
     pub(crate) fn doubt_as(&mut self, other: &View<'_>) {
         self.doubts = other.doubts.clone();
-        self.answers.take();
     }
 
     /// Whether any host may be behind any edge.
@@ -334,20 +399,18 @@ impl<'a> View<'a> {
     pub(crate) fn may_come_elsewhere(&self, seen: &[Seen<'_>], at: &Seen<'_>) -> bool {
         let (key, side) = (&at.entry.key, at.entry.sides);
         let host = if side == Entry::LEFT { dst(key) } else { src(key) };
-        let others = || self.edges().filter(|edge| *edge != at.node);
-        self.may_be_anywhere(host)
-            && (self.misses_edges || others().any(|edge| self.may_be_on(side, edge, seen)))
+        let there = |word: usize| if at.node / 64 == word { 1 << (at.node % 64) } else { 0 };
+        let mut others = self.words().map(|word| self.edges_of(side, seen, word) & !there(word));
+        self.may_be_anywhere(host) && (self.misses_edges || others.any(|of| of != 0))
     }
 
     /// Whether packets of a flow that passed between edges may have been some only: others entered
     /// or left at another edge, or left where they had entered.
     pub(crate) fn may_go_elsewhere(&self, key: &WideKey, seen: &[Seen<'_>]) -> bool {
-        let may = |side: u8, edge: usize| self.may_be_on(side, edge, seen);
-        let are_several = |side| self.edges().filter(|edge| may(side, *edge)).nth(1).is_some();
-        let stay = || {
-            let mut entered = self.edges().filter(|edge| may(Entry::ENTERED, *edge));
-            entered.any(|edge| may(Entry::LEFT, edge))
-        };
+        let edges = |side: u8| self.words().map(move |word| self.edges_of(side, seen, word));
+        let are_several = |side: u8| edges(side).map(u64::count_ones).sum::<u32>() > 1;
+        let stay =
+            || edges(Entry::ENTERED).zip(edges(Entry::LEFT)).any(|(from, to)| from & to != 0);
         let (src, dst) = (self.may_be_anywhere(src(key)), self.may_be_anywhere(dst(key)));
         (src || dst) && self.misses_edges
             || src && are_several(Entry::ENTERED)
@@ -356,46 +419,60 @@ impl<'a> View<'a> {
 
     /// Whether packets of a flow that entered at an edge may have gone to a host of the same edge.
     pub(crate) fn may_stay(&self, seen: &[Seen<'_>], entered: &Seen<'_>) -> bool {
-        let key = &entered.entry.key;
-        self.may_be_anywhere(dst(key)) && self.may_be_on(Entry::LEFT, entered.node, seen)
+        let (key, node) = (&entered.entry.key, entered.node);
+        let edges = || self.edges_of(Entry::LEFT, seen, node / 64);
+        self.may_be_anywhere(dst(key)) && edges() >> (node % 64) & 1 == 1
     }
 
-    fn edges(&self) -> impl Iterator<Item = usize> {
-        let nodes = self.nodes.iter().enumerate();
-        nodes.filter(|(_, of)| of.role == Role::Edge).map(|(node, _)| node)
+    /// Numbers of the words that have a bit for each node.
+    fn words(&self) -> Range<usize> {
+        0..self.unproven.len()
     }
 
-    /// Whether packets of a flow may have entered or left at an edge. Where edges don't say which
-    /// packets go from host to host of one edge, all that entered may have left there.
-    fn may_be_on(&self, side: u8, edge: usize, seen: &[Seen<'_>]) -> bool {
-        let node = &self.nodes[edge];
-        let (ends, counted) = (&node.window.ends, seen.iter().find(|of| of.node == edge));
-        let stays = |of: &Seen<'_>| match of.from {
-            KeptIn::Table => of.entry.local || ends.is_none(),
+    /// Where packets of a flow may have entered or left: of the nodes of a word a bit for each
+    /// edge. Where edges don't say which packets go from host to host of one edge, all that entered
+    /// may have left there.
+    fn edges_of(&self, side: u8, seen: &[Seen<'_>], word: usize) -> u64 {
+        let unproven = self.unproven[word];
+        let unproven = if unproven == 0 { 0 } else { unproven & self.noted(side, seen, word) };
+        seen.iter().filter(|of| of.node / 64 == word).fold(unproven, |edges, of| {
+            let (node, bit) = (&self.nodes[of.node], 1 << (of.node % 64));
+            if node.role != Role::Edge {
+                edges
+            } else if self.has_come(side, of, seen) {
+                edges | bit
+            } else if node.is_exact_on(of.entry, side) {
+                edges & !bit
+            } else {
+                edges
+            }
+        })
+    }
+
+    /// Whether an edge that counted a flow may have had packets of it on a side, by that count.
+    fn has_come(&self, side: u8, of: &Seen<'_>, seen: &[Seen<'_>]) -> bool {
+        let sides = of.entry.sides;
+        let stays = || match of.from {
+            KeptIn::Table => of.entry.local || self.nodes[of.node].window.ends.is_none(),
             // A residual does not say where packets went.
             KeptIn::Residual | KeptIn::Both => {
-                of.entry.local || self.filters_may_have(side, edge, seen)
+                let noted = || self.noted(side, seen, of.node / 64) >> (of.node % 64) & 1 == 1;
+                of.entry.local || noted()
             }
         };
-        let has_come = |of: &Seen<'_>| {
-            let sides = of.entry.sides;
-            sides & side != 0 || side == Entry::LEFT && sides & Entry::ENTERED != 0 && stays(of)
-        };
-        let is_known = node.has_all() || counted.is_some_and(|of| node.is_exact_on(of.entry, side));
-        counted.is_some_and(has_come) || !is_known && self.filters_may_have(side, edge, seen)
+        sides & side != 0 || side == Entry::LEFT && sides & Entry::ENTERED != 0 && stays()
     }
 
-    /// Whether packets of a flow that no entry has may have come to an edge on a side, as far as
-    /// its filters say.
-    fn filters_may_have(&self, side: u8, edge: usize, seen: &[Seen<'_>]) -> bool {
-        let Some(flow) = seen.first().map(|of| of.flow as usize) else { return true };
+    /// Where packets of a flow that no entry has may have come on a side, as far as edges' filters
+    /// say: of the nodes of a word a bit for each edge.
+    fn noted(&self, side: u8, seen: &[Seen<'_>], word: usize) -> u64 {
+        let Some(flow) = seen.first().map(|of| of.flow as usize) else { return u64::MAX };
         let mut answers = self.answers.borrow_mut();
-        let known = answers.as_ref().and_then(|of| of.may_have(side, edge, flow));
+        let known = answers.as_ref().and_then(|of| of.may_have(side, flow, word));
         known.unwrap_or_else(|| {
             let first = Answers::first_beside(flow);
-            let keys = self.flows[first..].iter().map(|&at| &self.seen[at as usize].entry.key);
-            let of = Answers::of(&self.nodes, self.doubts.family.as_deref(), first, keys);
-            answers.insert(of).may_have(side, edge, flow).unwrap_or(true)
+            let of = Answers::of(&self.nodes, first, |keys| &self.hashes(keys)[first..]);
+            answers.insert(of).may_have(side, flow, word).unwrap_or(u64::MAX)
         })
     }
 

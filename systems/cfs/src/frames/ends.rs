@@ -59,8 +59,12 @@ impl Ends {
     /// Whether packets of a flow that no entry has may have entered or left
     /// ([`Entry::ENTERED`], [`Entry::LEFT`]).
     pub fn may_have(&self, side: u8, hashes: &Hashes) -> bool {
-        let filters = if side == Entry::ENTERED { &self.entered } else { &self.left };
-        filters.iter().any(|filter| filter.contains(hashes))
+        self.filters(side).iter().any(|filter| filter.contains(hashes))
+    }
+
+    /// The filters that say so, of each lcore.
+    pub fn filters(&self, side: u8) -> &[Refused] {
+        if side == Entry::ENTERED { &self.entered } else { &self.left }
     }
 }
 
