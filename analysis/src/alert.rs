@@ -28,6 +28,9 @@ pub struct AlertLimits {
     /// Share of an epoch's packets lost above which losses are bad; below half of it they are
     /// good.
     pub loss_share: f64,
+    /// Share of the last epochs that are incomplete above which that is bad; up to half of it, it
+    /// is good.
+    pub incomplete_share: f64,
 }
 
 /// A victim flow that an alert names.
@@ -40,6 +43,20 @@ pub struct Victim {
     pub lost: u64,
 }
 
+/// What has kept epochs from being complete.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Spoiler {
+    /// The edge where it shows; none where it is the network's.
+    pub edge: Option<String>,
+    /// What it is, in the words of the last epoch that had it.
+    pub reason: String,
+    /// In how many of the last epochs.
+    pub epochs: usize,
+    /// Flows at fault in that epoch, as far as they are known.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub flows: Vec<Flow>,
+}
+
 /// What an alert adds to its words.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Details {
@@ -49,6 +66,12 @@ pub struct Details {
     /// The flows that lost most in this epoch.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub flows: Vec<Victim>,
+    /// Share of the last epochs that are incomplete.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub incomplete_share: Option<f64>,
+    /// What made most of these so, the most frequent first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<Spoiler>,
 }
 
 /// One thing that is watched, as one epoch shows it.
@@ -64,9 +87,9 @@ pub struct Fact {
 
 /// What a system's reports are watched for.
 pub trait Rules: Debug + Send {
-    /// Every thing watched, always the same ones in the same order; `None` where the report is
-    /// another system's.
-    fn read(&self, report: &dyn Report) -> Option<Vec<Fact>>;
+    /// Takes the next report, and gives every thing watched, always the same ones in the same
+    /// order; `None` where the report is another system's.
+    fn read(&mut self, report: &dyn Report) -> Option<Vec<Fact>>;
 
     /// A fact of `report` in words; `over` where its alert ends.
     fn text(&self, fact: &Fact, report: &dyn Report, over: bool) -> String;

@@ -33,6 +33,8 @@ pub struct AlertsSection {
     pub webhooks: Vec<WebhookUrl>,
     /// Share of an epoch's packets lost that is too much; below half of it is good again.
     pub loss_share: f64,
+    /// Share of the last 100 epochs incomplete that is too much; up to half of it is good again.
+    pub incomplete_share: f64,
     /// Bad epochs in a row that start an alert.
     pub raise_after: u32,
     /// Good epochs in a row that end it.
@@ -48,6 +50,7 @@ impl Default for AlertsSection {
         Self {
             webhooks: Vec::new(),
             loss_share: 0.001,
+            incomplete_share: 0.05,
             raise_after: 3,
             clear_after: 100,
             update_seconds: 60,
@@ -65,8 +68,9 @@ impl AlertsSection {
         if let Some(url) = self.webhooks.iter().find(|url| !url.is_http()) {
             return Err(format!("webhooks: the one of {url} must begin with http:// or https://"));
         }
-        if !(0.0..=1.0).contains(&self.loss_share) {
-            return Err(format!("loss_share = {}: a share is from 0 to 1", self.loss_share));
+        let shares = [("loss_share", self.loss_share), ("incomplete_share", self.incomplete_share)];
+        if let Some((name, share)) = shares.iter().find(|(_, share)| !(0.0..=1.0).contains(share)) {
+            return Err(format!("{name} = {share}: a share is from 0 to 1"));
         }
         let Self { raise_after, clear_after, missing_seconds, .. } = *self;
         if [raise_after, clear_after, missing_seconds].contains(&0) || self.update_seconds == 0 {
@@ -103,7 +107,8 @@ impl Alerts {
             clear_after: section.clear_after,
             update_ns: section.update_seconds.saturating_mul(1_000_000_000),
         };
-        let limits = AlertLimits { loss_share: section.loss_share };
+        let AlertsSection { loss_share, incomplete_share, .. } = *section;
+        let limits = AlertLimits { loss_share, incomplete_share };
         let rules =
             systems.iter().map(|&system| system.alert_rules(&limits, &config.nodes_for(system)));
         let watch = Watch::new(rules.collect(), patience);

@@ -16,8 +16,8 @@ pub struct Event {
     pub id: String,
     /// `start`, `update` or `end`.
     pub event: &'static str,
-    /// `loss`, `ill`, `decode`, `rewritten`, `edge_missing` or `node_missing`; of a further
-    /// system, a name of its own.
+    /// `loss`, `ill`, `decode`, `rewritten`, `incomplete`, `edge_missing` or `node_missing`; of a
+    /// further system, a name of its own.
     pub alert: &'static str,
     /// The node it is about, where it is about one.
     pub node: Option<String>,
@@ -29,7 +29,7 @@ pub struct Event {
     pub since: String,
     /// In words.
     pub text: String,
-    /// Share and flows of alert `loss`.
+    /// Share and flows of alert `loss`; share and causes of alert `incomplete`.
     #[serde(flatten)]
     pub details: Details,
 }
@@ -52,7 +52,10 @@ impl Watch {
     pub fn take(&mut self, report: &dyn Report) -> Vec<Event> {
         let Self { patience, rules, alerts } = self;
         let head = report.head();
-        let read = rules.iter().find_map(|rules| Some((rules, rules.read(report)?)));
+        let read = rules.iter_mut().find_map(|rules| {
+            let facts = rules.read(report)?;
+            Some((rules, facts))
+        });
         let Some((rules, facts)) = read else { return Vec::new() };
         let mut events = Vec::new();
         for fact in facts {
@@ -111,13 +114,16 @@ mod tests {
     use calumma_chamelemon_analysis::ChameleMon;
 
     use super::*;
-    use crate::report::{DecodeState, EpochReport, NetworkState, sample};
+    use crate::report::{
+        Cause, CauseKind, DecodeState, EpochReport, FlowPackets, NetworkState, StrayKind,
+        StrayReport, sample,
+    };
 
     const PATIENCE: Patience = Patience { raise_after: 2, clear_after: 2, update_ns: 100_000_000 };
 
     /// What is said over epochs 1, 2, ... that `change` makes out of a healthy one.
     fn story(epochs: u64, change: impl Fn(u64, &mut EpochReport)) -> Vec<(u64, Event)> {
-        let limits = AlertLimits { loss_share: 0.01 };
+        let limits = AlertLimits { loss_share: 0.01, incomplete_share: 0.05 };
         let rules = ChameleMon.alert_rules(&limits, &["e1".to_owned(), "e2".to_owned()]);
         let mut watch = Watch::new(vec![rules], PATIENCE);
         let mut events = Vec::new();
@@ -191,5 +197,63 @@ mod tests {
         let wanted = [(2, "ill", "start"), (2, "decode", "start")];
         assert_eq!(words(&events)[..2], wanted);
         assert!(events[1].1.text.contains("HL blocked, LL absent, HH partial at [e1]"));
+    }
+
+    /// An epoch that is incomplete by this, packets of one flow of which are known.
+    fn spoil(report: &mut EpochReport, edge: &str, kind: CauseKind, what: &str) {
+        let reason = format!("{edge}: {what}");
+        report.complete = false;
+        report.incomplete_because.push(reason.clone());
+        let (edge, flow) = (edge.to_owned(), report.loss[0].flow);
+        let flows = vec![FlowPackets { flow, packets: 7 }];
+        let what = StrayKind::Late;
+        let stray = StrayReport { edge: edge.clone(), what, packets: 9, beyond: 2, flows };
+        report.strays = vec![stray];
+        report.causes.push(Cause { edge: Some(edge), kind, reason, packets: 9, flows: Vec::new() });
+    }
+
+    #[test]
+    fn epochs_that_are_incomplete_now_and_then_are_reported_with_edge_reason_and_flows() {
+        // Every other one of epochs 11 to 41 is, and never two in a row: no other alert has it.
+        let events = story(200, |epoch, report| match epoch {
+            21 => spoil(report, "e1", CauseKind::Rotation, "its egress rotation came late"),
+            11..=41 if epoch % 2 == 1 => {
+                spoil(report, "e2", CauseKind::Late, &format!("{epoch} packets were late"));
+                spoil(report, "e2", CauseKind::Late, "more of them were late");
+            }
+            _ => {}
+        });
+        assert!(events.iter().all(|(_, event)| event.alert == "incomplete"));
+        let changes: Vec<_> =
+            events.iter().filter(|(_, event)| event.event != "update").cloned().collect();
+        // Six of the last hundred are more than one in twenty; two are half of that and less, as
+        // they are again when that of epoch 37 is a hundred epochs ago.
+        assert_eq!(words(&changes), [(22, "incomplete", "start"), (138, "incomplete", "end")]);
+        let [(_, start), (_, end)] = &changes[..] else { panic!() };
+        assert_eq!(
+            start.text,
+            "6 of the last 22 epochs are incomplete, 5 of them by this most frequent cause: e2: 19 \
+             packets were late (flows: 10.1.0.2:40000 > 10.2.0.2:5201 tcp)"
+        );
+        assert_eq!(end.text, "epochs are complete again");
+        let start = serde_json::to_value(start).unwrap();
+        assert_eq!((&start["id"], &start["node"]), (&"incomplete-22".into(), &().into()));
+        assert_eq!(start["incomplete_share"], 0.06);
+        let causes = start["causes"].as_array().unwrap();
+        assert_eq!((&causes[0]["edge"], &causes[0]["epochs"]), (&"e2".into(), &5.into()));
+        assert_eq!(causes[0]["flows"][0]["src"], "10.1.0.2");
+        assert_eq!(causes[1]["reason"], "e1: its egress rotation came late");
+        assert_eq!(causes[1]["flows"], serde_json::Value::Null);
+        assert!(start["flows"].is_null() && start["loss_share"].is_null());
+    }
+
+    #[test]
+    fn a_few_epochs_that_are_incomplete_alarm_nobody() {
+        let events = story(300, |epoch, report| {
+            if epoch % 20 == 3 {
+                spoil(report, "e2", CauseKind::Clock, "clocks differ");
+            }
+        });
+        assert_eq!(words(&events), []);
     }
 }

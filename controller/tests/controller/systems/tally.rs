@@ -163,7 +163,7 @@ impl ReportMetrics for Metrics {
 struct Incomplete;
 
 impl Rules for Incomplete {
-    fn read(&self, report: &dyn Report) -> Option<Vec<Fact>> {
+    fn read(&mut self, report: &dyn Report) -> Option<Vec<Fact>> {
         let report = report.as_type::<TallyReport>()?;
         let reading = if report.complete { Reading::Good } else { Reading::Bad };
         Some(vec![Fact { alert: "tally_incomplete", node: None, reading }])

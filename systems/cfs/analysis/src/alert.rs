@@ -15,7 +15,7 @@ const BLACK_HOLE: &str = "cfs_black_hole";
 pub(crate) struct Watch;
 
 impl Rules for Watch {
-    fn read(&self, report: &dyn Report) -> Option<Vec<Fact>> {
+    fn read(&mut self, report: &dyn Report) -> Option<Vec<Fact>> {
         if report.as_type::<LoopsNoticed>().is_some() {
             return Some(vec![Fact { alert: LOOP, node: None, reading: Reading::Proven }]);
         }

@@ -14,6 +14,8 @@ use serde_json::json;
 
 use world::{EPOCHS, Network, key};
 
+const LIMITS: AlertLimits = AlertLimits { loss_share: 0.01, incomplete_share: 0.05 };
+
 /// A flow's count in a report: where, packets, and whether they are all.
 fn count_of(report: &SystemReport<Found>, flow: u32) -> Option<(&str, u64, bool)> {
     let flow = Flow::from(&key(flow));
@@ -254,7 +256,7 @@ fn a_loop_is_published_at_once_and_once_a_window_however_many_nodes_report_it() 
     assert_eq!((&read, &*read.system), (noticed, "cfs"));
 
     // Alerts don't wait for other epochs that are as bad.
-    let rules = Cfs.alert_rules(&AlertLimits { loss_share: 0.01 }, &[]);
+    let mut rules = Cfs.alert_rules(&LIMITS, &[]);
     let [fact] = &rules.read(&*first.report).unwrap()[..] else { panic!() };
     assert_eq!((fact.alert, fact.reading), ("cfs_loop", Reading::Proven));
     let words = "packets go round, 2 hops a turn, by s1: 10.0.0.2:7 > 10.1.0.1:53 udp";
@@ -273,7 +275,7 @@ fn a_loop_is_published_at_once_and_once_a_window_however_many_nodes_report_it() 
 
 /// What an alert reads off a report, and its words.
 fn alert(report: &SystemReport<Found>, name: &str) -> Option<(Reading, String)> {
-    let rules = Cfs.alert_rules(&AlertLimits { loss_share: 0.01 }, &[]);
+    let mut rules = Cfs.alert_rules(&LIMITS, &[]);
     let facts = rules.read(report)?;
     let fact = facts.iter().find(|fact| fact.alert == name)?;
     Some((fact.reading, rules.text(fact, report, false)))

@@ -1,42 +1,48 @@
 //! What alerts watch for in ChameleMon's reports.
 
+mod recent;
+
 use std::collections::HashSet;
 
 use calumma_analysis::Report;
 use calumma_analysis::alert::{AlertLimits, Details, Fact, Reading, Rules, Victim};
 
+use self::recent::Recent;
 use crate::report::{
     Cause, CauseKind, Change, DecodeState, EdgeReport, EpochReport, NetworkState, Rewritten,
 };
 
-/// Victim flows that an alert names.
+/// Flows that an alert names, victims or those at fault.
 const FLOWS_NAMED: usize = 5;
 
 const LOSS: &str = "loss";
 const ILL: &str = "ill";
 const DECODE: &str = "decode";
 const REWRITTEN: &str = "rewritten";
+const INCOMPLETE: &str = "incomplete";
 const EDGE_MISSING: &str = "edge_missing";
 
-/// Losses, network state, decoding, and edges that deliver nothing.
+/// Losses, network state, decoding, epochs that are incomplete, and edges that deliver nothing.
 #[derive(Debug)]
 pub(crate) struct EpochRules {
     limits: AlertLimits,
     /// In the order of their names.
     edges: Vec<String>,
+    recent: Recent,
 }
 
 impl EpochRules {
     pub(crate) fn new(limits: AlertLimits, edges: &[String]) -> Self {
         let mut edges = edges.to_owned();
         edges.sort();
-        Self { limits, edges }
+        Self { limits, edges, recent: Recent::default() }
     }
 }
 
 impl Rules for EpochRules {
-    fn read(&self, report: &dyn Report) -> Option<Vec<Fact>> {
+    fn read(&mut self, report: &dyn Report) -> Option<Vec<Fact>> {
         let report: &EpochReport = report.as_type()?;
+        self.recent.take(report);
         let of_network = |alert, reading| Fact { alert, node: None, reading };
         let missing: HashSet<&String> = report.missing_edges.iter().collect();
         let of_edge = |edge: &String| Fact {
@@ -49,22 +55,35 @@ impl Rules for EpochRules {
             of_network(ILL, bad_if(report.state == NetworkState::Ill)),
             of_network(DECODE, decoding(report)),
             of_network(REWRITTEN, rewriting(report, self.limits.loss_share)),
+            of_network(INCOMPLETE, self.recent.reading(self.limits.incomplete_share)),
         ];
         Some(network.into_iter().chain(self.edges.iter().map(of_edge)).collect())
     }
 
     fn text(&self, fact: &Fact, report: &dyn Report, over: bool) -> String {
         let Some(report) = report.as_type() else { return String::new() };
-        text(fact, report, over)
+        match (fact.alert, over) {
+            (INCOMPLETE, true) => "epochs are complete again".to_owned(),
+            (INCOMPLETE, false) => self.recent.text(),
+            _ => text(fact, report, over),
+        }
     }
 
     fn details(&self, fact: &Fact, report: &dyn Report) -> Details {
-        let Some(report) = report.as_type::<EpochReport>().filter(|_| fact.alert == LOSS) else {
-            return Details::default();
-        };
-        let victims = report.loss.iter().filter(|loss| !loss.partial).take(FLOWS_NAMED);
-        let victims = victims.map(|loss| Victim { flow: loss.flow, lost: loss.lost });
-        Details { loss_share: loss_share(report), flows: victims.collect() }
+        match (fact.alert, report.as_type::<EpochReport>()) {
+            (LOSS, Some(report)) => {
+                let victims = report.loss.iter().filter(|loss| !loss.partial).take(FLOWS_NAMED);
+                let victims = victims.map(|loss| Victim { flow: loss.flow, lost: loss.lost });
+                let (loss_share, flows) = (loss_share(report), victims.collect());
+                Details { loss_share, flows, ..Details::default() }
+            }
+            (INCOMPLETE, Some(_)) => Details {
+                incomplete_share: Some(self.recent.share()),
+                causes: self.recent.spoilers(),
+                ..Details::default()
+            },
+            _ => Details::default(),
+        }
     }
 }
 

@@ -289,7 +289,7 @@ impl ReportMetrics for Metrics {
 struct TableIsFull(Vec<String>);
 
 impl Rules for TableIsFull {
-    fn read(&self, report: &dyn Report) -> Option<Vec<Fact>> {
+    fn read(&mut self, report: &dyn Report) -> Option<Vec<Fact>> {
         let nodes = &report.as_type::<SystemReport<Found>>()?.findings.nodes;
         let fact = |node: &String| {
             let others = nodes.iter().filter(|total| total.node == *node).map(|total| total.others);

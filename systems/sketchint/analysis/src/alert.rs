@@ -16,7 +16,7 @@ const COVERAGE: &str = "sketchint_coverage";
 pub struct Watch;
 
 impl Rules for Watch {
-    fn read(&self, report: &dyn Report) -> Option<Vec<Fact>> {
+    fn read(&mut self, report: &dyn Report) -> Option<Vec<Fact>> {
         let report = report.as_type::<SystemReport<Found>>()?;
         let found = &report.findings;
         // What is not there may have been where sinks are missing, or nothing came with INT.

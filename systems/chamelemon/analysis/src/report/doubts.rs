@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use super::LossClass;
 
 /// What kind of thing makes an epoch incomplete, or its losses bounds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CauseKind {
     /// An edge did not deliver everything, now or two epochs before.
