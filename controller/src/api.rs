@@ -308,7 +308,7 @@ pub struct CarrierStatus {
     pub chosen: Option<CarrierChoice>,
     /// What each node has offered last, by name: one carrier where its file says it.
     pub offers: BTreeMap<String, Vec<String>>,
-    /// Edges that have not said yet what they offer.
+    /// Nodes that have not said yet what they offer.
     pub missing: Vec<String>,
     /// By `ip-id`, IPv4 packets without DF of more bytes carry no mark and are not measured:
     /// `[domain] fabric_mtu`.

@@ -1,7 +1,8 @@
-//! Where packets carry their marks, where switches leave that to the controller (`kind = "auto"`).
+//! Where packets carry their marks, where switches leave that to the controller (`kind = "auto"`,
+//! which is what files mean that say nothing).
 //!
 //! Switches that do follow what is in force. Where nothing is, they follow what was chosen before,
-//! and where nothing was, a choice is made: once every edge has said what it offers, or when those
+//! and where nothing was, a choice is made: once every node has said what it offers, or when those
 //! that are there have waited for [`WAIT_NS`]. It then stays until an operator has another one
 //! made, or most edges have another one in their files.
 //!
@@ -18,7 +19,7 @@ pub const TOS: &str = "tos";
 /// The IPv4 identification and the IPv6 flow label.
 pub const IP_ID: &str = "ip-id";
 
-/// How long the first choice waits for edges that have not come, in nanoseconds.
+/// How long the first choice waits for nodes that have not come, in nanoseconds.
 pub const WAIT_NS: u64 = 10_000_000_000;
 
 /// A wait in which nobody has asked for so long is over.
@@ -49,7 +50,7 @@ pub struct Chosen {
 pub enum Verdict {
     /// This carrier.
     By(String),
-    /// It waits for the choice; the positions of edges that have not said what they offer.
+    /// It waits for the choice; the positions of nodes that have not said what they offer.
     Wait(Vec<usize>),
     /// It does not offer what the deployment has: why, with the remedy.
     Unfit(String),
@@ -80,8 +81,9 @@ pub struct Given<'a> {
 /// What nodes offer, and what was chosen.
 #[derive(Clone, Debug)]
 pub struct Carriers {
-    /// How many edges are expected.
+    /// How many edges are expected, and how many nodes with them.
     edges: usize,
+    nodes: usize,
     chosen: Option<Chosen>,
     /// By position: what each node has offered last.
     offered: BTreeMap<usize, Vec<String>>,
@@ -93,12 +95,12 @@ pub struct Carriers {
 }
 
 impl Carriers {
-    /// For so many edges, with the choice that was kept.
-    pub fn new(edges: usize, kept: Option<String>) -> Self {
+    /// For so many nodes, of which so many are edges, with the choice that was kept.
+    pub fn new(edges: usize, nodes: usize, kept: Option<String>) -> Self {
         let reason = "it was chosen before the controller started".to_owned();
         let chosen = kept.map(|carrier| Chosen { carrier, reason });
         let (offered, kept) = (BTreeMap::new(), chosen.is_some());
-        Self { edges, chosen, offered, waiting: None, kept, kept_until_ns: None }
+        Self { edges, nodes, chosen, offered, waiting: None, kept, kept_until_ns: None }
     }
 
     /// What was chosen.
@@ -169,8 +171,8 @@ impl Carriers {
                 return Err(format!("{other:?}: choose {TOS:?}, {IP_ID:?}, or \"auto\""));
             }
             None => {
-                if let Some(&edge) = self.missing().first() {
-                    let name = (given.name_of)(edge);
+                if let Some(&node) = self.missing().first() {
+                    let name = (given.name_of)(node);
                     return Err(format!(
                         "what {name} offers is not known: start it, or name the carrier"
                     ));
@@ -208,9 +210,9 @@ impl Carriers {
         2 * (0..self.edges).filter(has).count() > self.edges
     }
 
-    /// The edges that have not said what they offer.
-    fn missing(&self) -> Vec<usize> {
-        (0..self.edges).filter(|edge| !self.offered.contains_key(edge)).collect()
+    /// The nodes that have not said what they offer.
+    pub fn missing(&self) -> Vec<usize> {
+        (0..self.nodes).filter(|node| !self.offered.contains_key(node)).collect()
     }
 
     /// Notes that a node waits; gives whether it has been long enough.
@@ -221,25 +223,26 @@ impl Carriers {
         now_ns >= since_ns.saturating_add(WAIT_NS)
     }
 
-    /// The identification, where every edge offers it and nothing needs the ToS byte.
+    /// The identification, where every node offers it and nothing needs the ToS byte: a transit
+    /// switch that knows another carrier only could measure nothing beside edges that go by it.
     fn by_rule(&self, given: Given<'_>) -> Chosen {
         let name_of = given.name_of;
-        let lacks = |edge: &usize| {
-            let offers = self.offered.get(edge);
+        let lacks = |node: &usize| {
+            let offers = self.offered.get(node);
             offers.is_none_or(|offers| !offers.iter().any(|offer| offer == IP_ID))
         };
         let against = if let Some(system) = given.needs_tos {
             Some(format!("{system} needs bits of the ToS byte"))
         } else {
-            (0..self.edges).find(lacks).map(|edge| match self.offered.get(&edge) {
-                None => format!("{} has not said what it offers", name_of(edge)),
-                Some(offers) => format!("{} offers {}", name_of(edge), list(offers)),
+            (0..self.nodes).find(lacks).map(|node| match self.offered.get(&node) {
+                None => format!("{} has not said what it offers", name_of(node)),
+                Some(offers) => format!("{} offers {}", name_of(node), list(offers)),
             })
         };
         match against {
             Some(reason) => Chosen { carrier: TOS.to_owned(), reason },
             None => {
-                let reason = "all edges offer it, and nothing needs the ToS byte".to_owned();
+                let reason = "all switches offer it, and nothing needs the ToS byte".to_owned();
                 Chosen { carrier: IP_ID.to_owned(), reason }
             }
         }
@@ -256,9 +259,9 @@ fn fits(marking: &Marking, carrier: &str) -> Verdict {
         false => list(&marking.offers),
     };
     Verdict::Unfit(format!(
-        "packets carry their mark by {carrier:?} here, and it offers {offers}: set [carrier] kind = \
-         \"auto\" in its file and take out what stands against {carrier:?} there (--check says \
-         what), or have another one chosen (calumma carrier)"
+        "packets carry their mark by {carrier:?} here, and it offers {offers}: leave [carrier] kind \
+         out of its file or set it to \"auto\", and take out what stands against {carrier:?} there \
+         (--check says what), or have another one chosen (calumma carrier)"
     ))
 }
 
@@ -304,10 +307,10 @@ mod tests {
     }
 
     #[test]
-    fn the_identification_is_chosen_once_every_edge_offers_it() {
-        let mut carriers = Carriers::new(3, None);
-        assert_eq!(ask(&mut carriers, 0, &both(), 0), Verdict::Wait(vec![1, 2]));
-        // A transit switch waits as well, and is not waited for.
+    fn the_identification_is_chosen_once_every_switch_offers_it() {
+        let mut carriers = Carriers::new(3, 4, None);
+        assert_eq!(ask(&mut carriers, 0, &both(), 0), Verdict::Wait(vec![1, 2, 3]));
+        // A transit switch waits as well.
         assert_eq!(ask(&mut carriers, 3, &both(), 0), Verdict::Wait(vec![1, 2]));
         // A Tofino's program has one carrier.
         assert_eq!(ask(&mut carriers, 1, &fixed(IP_ID), 1), by(IP_ID));
@@ -316,13 +319,13 @@ mod tests {
         assert_eq!(ask(&mut carriers, 2, &both(), 2), by(IP_ID));
         assert_eq!(ask(&mut carriers, 0, &both(), 2), by(IP_ID));
         assert_eq!(ask(&mut carriers, 3, &both(), 2), by(IP_ID));
-        assert!(carriers.chosen().unwrap().reason.starts_with("all edges offer it"));
+        assert!(carriers.chosen().unwrap().reason.starts_with("all switches offer it"));
     }
 
     #[test]
     fn the_tos_byte_is_chosen_where_an_edge_or_a_system_asks_for_it() {
         let choose = |second: &Marking, needs_tos| {
-            let mut carriers = Carriers::new(2, None);
+            let mut carriers = Carriers::new(2, 2, None);
             ask(&mut carriers, 0, &both(), 0);
             let asking = Asking { position: 1, marking: second, measures: false };
             carriers.verdict(asking, given(None, needs_tos), 0);
@@ -342,9 +345,21 @@ mod tests {
         assert_eq!(needs_tos("cfs"), None);
     }
 
+    /// A Tofino in the middle, whose program has the ToS byte, would be refused beside edges that
+    /// go by the identification.
+    #[test]
+    fn a_switch_in_the_middle_has_its_say() {
+        let mut carriers = Carriers::new(2, 3, None);
+        assert_eq!(ask(&mut carriers, 0, &both(), 0), Verdict::Wait(vec![1, 2]));
+        assert_eq!(ask(&mut carriers, 1, &both(), 0), Verdict::Wait(vec![2]));
+        assert_eq!(ask(&mut carriers, 2, &fixed(TOS), 1), by(TOS));
+        assert_eq!(ask(&mut carriers, 0, &both(), 1), by(TOS));
+        assert_eq!(carriers.chosen().unwrap().reason, "e3 offers \"tos\"");
+    }
+
     #[test]
     fn an_edge_that_does_not_come_is_waited_for_and_then_chosen_without() {
-        let mut carriers = Carriers::new(2, None);
+        let mut carriers = Carriers::new(2, 2, None);
         assert_eq!(ask(&mut carriers, 0, &both(), 0), Verdict::Wait(vec![1]));
         // It went, and came again: the wait begins anew.
         for at_s in 8..18 {
@@ -357,24 +372,24 @@ mod tests {
 
     #[test]
     fn a_choice_is_kept_and_what_measures_or_is_in_force_is_followed() {
-        let mut kept = Carriers::new(2, Some(IP_ID.to_owned()));
+        let mut kept = Carriers::new(2, 2, Some(IP_ID.to_owned()));
         assert_eq!(ask(&mut kept, 0, &both(), 0), by(IP_ID));
         let marking = auto(&[TOS]);
         let Verdict::Unfit(reason) = ask(&mut kept, 1, &marking, 0) else { panic!("unfit") };
         assert!(reason.contains("by \"ip-id\" here, and it offers \"tos\""), "{reason}");
 
         // A controller that has kept nothing, and a switch that measures.
-        let mut anew = Carriers::new(2, None);
+        let mut anew = Carriers::new(2, 2, None);
         let marking = Marking { carrier: IP_ID.to_owned(), ..both() };
         let asking = Asking { position: 0, marking: &marking, measures: true };
         assert_eq!(anew.verdict(asking, given(None, None), 0), by(IP_ID));
         assert_eq!(ask(&mut anew, 1, &both(), 0), by(IP_ID));
 
         // An edge with another one in its file, that happens to come first.
-        let mut alone = Carriers::new(3, Some(IP_ID.to_owned()));
+        let mut alone = Carriers::new(3, 3, Some(IP_ID.to_owned()));
         assert!(matches!(ask(&mut alone, 0, &fixed(TOS), 5), Verdict::Unfit(_)));
         assert_eq!(ask(&mut alone, 0, &fixed(TOS), 66), by(TOS), "nobody else came");
-        let mut most = Carriers::new(3, Some(IP_ID.to_owned()));
+        let mut most = Carriers::new(3, 3, Some(IP_ID.to_owned()));
         assert!(matches!(ask(&mut most, 0, &fixed(TOS), 5), Verdict::Unfit(_)));
         assert_eq!(ask(&mut most, 1, &fixed(TOS), 6), by(TOS), "most files say so");
 
@@ -385,14 +400,14 @@ mod tests {
         assert_eq!(anew.chosen().unwrap().carrier, TOS);
         anew.connected(IP_ID);
         assert_eq!(anew.chosen().unwrap().carrier, IP_ID);
-        let mut fixed_only = Carriers::new(2, None);
+        let mut fixed_only = Carriers::new(2, 2, None);
         fixed_only.connected(IP_ID);
         assert_eq!(fixed_only.chosen(), None);
     }
 
     #[test]
     fn an_operator_has_another_one_chosen_where_all_can() {
-        let mut carriers = Carriers::new(2, Some(TOS.to_owned()));
+        let mut carriers = Carriers::new(2, 2, Some(TOS.to_owned()));
         ask(&mut carriers, 0, &both(), 0);
         let refused = |carriers: &mut Carriers, wanted, needs_tos| {
             carriers.order(wanted, given(None, needs_tos)).unwrap_err()

@@ -242,7 +242,7 @@ fn announce(running: &server::Running) {
 fn marks(systems: Systems, config: &Config) -> String {
     if needs_tos(systems, &config.systems).is_some() {
         return "as all edges' files say, but by \"ip-id\" or with a signature: sketchint's INT \
-                stacks are known by a bit of the ToS byte. Where files say \"auto\", by \"tos\""
+                stacks are known by a bit of the ToS byte. Where files name none, by \"tos\""
             .to_owned();
     }
     if config.hash_generators == HashGenerators::Public {
@@ -252,11 +252,11 @@ fn marks(systems: Systems, config: &Config) -> String {
     }
     let mtu = config.domain.fabric_mtu;
     format!(
-        "as all edges' files say; by \"ip-id\" where each says so, and Tofinos have a program \
-         compiled for it: routers then set the DSCP as they like, IPv4 without DF of more than \
-         {mtu} bytes is not measured ([domain] fabric_mtu), and no link between edges may take less \
-         than {mtu}. By \"tos\", which all can, what the network writes there puts epochs in doubt. \
-         Where files say \"auto\", by \"ip-id\" if all edges offer it"
+        "as all edges' files say; where they name none, by \"ip-id\" if all switches offer it, as \
+         Tofinos do that have a program compiled for it, and else by \"tos\" (calumma carrier). By \
+         \"ip-id\" routers set the DSCP as they like, IPv4 without DF of more than {mtu} bytes is \
+         not measured ([domain] fabric_mtu), and no link between edges may take less than {mtu}. By \
+         \"tos\", which all can, what the network writes there puts epochs in doubt"
     )
 }
 

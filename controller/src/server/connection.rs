@@ -201,9 +201,9 @@ async fn enter(
     loop {
         match hub.admit(name, introduction.clone(), unix_ns())? {
             Entrance::Admitted(admission) => return Ok(Some(admission)),
-            Entrance::Waits(edges) if !waits => {
-                let edges = edges.join(", ");
-                info!(node = name, edges, "waits: a carrier is chosen when these edges have come");
+            Entrance::Waits(missing) if !waits => {
+                let missing = missing.join(", ");
+                info!(node = name, missing, "waits: a carrier is chosen when these have come");
                 waits = true;
             }
             Entrance::Waits(_) => {}

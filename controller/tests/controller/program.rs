@@ -60,7 +60,8 @@ fn check_says_what_a_configuration_means_and_what_is_wrong_with_it() {
     let output = run(&["--config", &right, "--check"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() && text.contains("hh/hl/ll 3584/512/0"), "{text}");
-    assert!(text.contains("  marks        as all edges' files say; by \"ip-id\""), "{text}");
+    let marks = "  marks        as all edges' files say; where they name none, by \"ip-id\" if all";
+    assert!(text.contains(marks), "{text}");
     for (more, wanted) in [
         ("systems = ['chamelemon', 'sketchint']", "but by \"ip-id\" or with a signature"),
         ("hash_generators = 'public'", "but by \"ip-id\": switches of releases"),

@@ -44,7 +44,7 @@ pub struct Demo {
 pub struct Network {
     /// TCP and UDP packets that its routers drop, of a thousand.
     pub loss_permille: u16,
-    /// `[carrier] kind` of the edges; unset, the default one.
+    /// `[carrier] kind` of the edges; unset, what the controller chooses.
     pub carrier: Option<String>,
     /// Whether its routers set the DSCP of all packets to 0, as networks do that trust no host's.
     pub clears_dscp: bool,

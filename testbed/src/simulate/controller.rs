@@ -150,7 +150,7 @@ impl Controller {
             lanes: Vec::new(),
             plan: Plan::new(setup.attention),
             keys: keys.clone(),
-            carriers: Carriers::new(expected, None),
+            carriers: Carriers::new(expected, nodes.len(), None),
             waiting: Vec::new(),
             paths: Paths::new(setup.clock, setup.probes, edges),
             acknowledged: None,

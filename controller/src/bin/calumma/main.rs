@@ -87,7 +87,7 @@ enum Ask {
     RotateKey,
     /// Where packets carry their marks, which carriers switches offer, and another one by command
     Carrier {
-        /// Have this one chosen for switches with kind = "auto": tos, ip-id, or auto for the one
+        /// Have this one chosen for switches whose files name none: tos, ip-id, or auto for the one
         /// that the controller would choose now. All switches begin anew within seconds
         #[arg(long, value_name = "CARRIER")]
         choose: Option<String>,
@@ -168,7 +168,7 @@ fn carrier(client: &Client, choose: Option<String>) -> anyhow::Result<()> {
     for (node, carriers) in offers {
         println!("{node} offers {}", carriers.join(", "));
     }
-    missing.iter().for_each(|edge| println!("{edge} has not said what it offers"));
+    missing.iter().for_each(|node| println!("{node} has not said what it offers"));
     println!("fabric_mtu: {}", status.fabric_mtu);
     for (node, packets) in status.above_fabric_mtu {
         println!("{node} has left {packets} packets out that are longer and may be fragmented");

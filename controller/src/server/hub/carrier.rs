@@ -93,9 +93,7 @@ impl Hub {
         let chosen = chosen
             .map(|of| CarrierChoice { carrier: of.carrier.clone(), reason: of.reason.clone() });
         let offers = carriers.offered().iter().map(|(&at, of)| (name_of(at), of.clone())).collect();
-        let edges = 0..self.config.edges.len();
-        let missing = edges.filter(|edge| !carriers.offered().contains_key(edge));
-        let missing = missing.map(name_of).collect();
+        let missing = carriers.missing().into_iter().map(name_of).collect();
         drop(carriers);
         let fabric_mtu = lock(&self.domain).fabric_mtu();
         let left_out = |entry: &Entry| {
@@ -158,7 +156,8 @@ fn remedy(fabric_mtu: u16) -> String {
 /// When it can't be read.
 pub(super) fn kept(config: &Config) -> anyhow::Result<Carriers> {
     let kept = config.state_dir.as_deref().map(read).transpose()?.flatten();
-    Ok(Carriers::new(config.edges.len(), kept))
+    let nodes = config.edges.len() + config.transits.len() + config.hosts.len();
+    Ok(Carriers::new(config.edges.len(), nodes, kept))
 }
 
 fn read(folder: &Path) -> anyhow::Result<Option<String>> {

@@ -110,7 +110,7 @@ fn differs(marking: &Marking, other: &Marking, others: &str) -> Option<String> {
     if theirs != carrier {
         return Some(format!(
             "its packets carry their mark by {carrier:?}, those of {others} by {theirs:?}: give all \
-             edges the same [carrier], or kind = \"auto\", and programs of one release; a Tofino knows \"tos\" and \
+             edges the same [carrier], or none, and programs of one release; a Tofino knows \"tos\" and \
              \"ip-id\" only"
         ));
     }

@@ -138,7 +138,7 @@ pub(crate) struct Introduction {
 pub(crate) enum Entrance {
     /// It is let in.
     Admitted(Admission),
-    /// It may ask again in a moment: a carrier is chosen when these edges have come.
+    /// It may ask again in a moment: a carrier is chosen when these nodes have come.
     Waits(Vec<String>),
 }
 
@@ -369,9 +369,9 @@ impl Hub {
             Verdict::By(carrier) => {
                 Marking { carrier, tunnels: marking.tunnels, offers: Vec::new() }
             }
-            Verdict::Wait(edges) => {
+            Verdict::Wait(missing) => {
                 return Ok(Entrance::Waits(
-                    edges.into_iter().map(|at| name_of(at).into()).collect(),
+                    missing.into_iter().map(|at| name_of(at).into()).collect(),
                 ));
             }
             Verdict::Unfit(problem) => return refuse(problem),

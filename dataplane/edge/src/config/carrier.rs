@@ -11,12 +11,12 @@ use crate::parse::tunnel::Tunnels;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CarrierConfig {
-    /// Where.
-    pub kind: CarrierKind,
+    /// Where. Unset, where the controller says; with `signature` set, in the ToS byte.
+    pub kind: Option<CarrierKind>,
     /// With kind "tos" or "auto": the DSCP (0 to 63) that packets are given back at egress, its
     /// upper three bits or, with a signature, all of it. Unset, 0.
     pub dscp: Option<u8>,
-    /// With kind "tos": whether the lower three bits of the DSCP tell marked packets from others.
+    /// In the ToS byte: whether the lower three bits of the DSCP tell marked packets from others.
     /// Unset, they don't.
     pub signature: Option<bool>,
     /// With kind "shim": its EtherType. Unset, that for local experiments.
@@ -27,11 +27,10 @@ pub struct CarrierConfig {
 }
 
 /// Where packets carry their mark.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CarrierKind {
     /// In the ToS byte or traffic class.
-    #[default]
     Tos,
     /// In the IPv6 flow label.
     FlowLabel,
@@ -51,11 +50,22 @@ impl CarrierConfig {
     /// The least number that is an EtherType and not a length.
     const LEAST_ETHER_TYPE: u16 = 0x0600;
 
+    /// Where. Files for earlier releases, to which no kind was the ToS byte, may have a signature
+    /// and no kind.
+    pub fn kind(&self) -> CarrierKind {
+        let unset = match self.signature {
+            Some(_) => CarrierKind::Tos,
+            None => CarrierKind::Auto,
+        };
+        self.kind.unwrap_or(unset)
+    }
+
     /// Notes what is wrong with the section.
     pub(super) fn check(&self, mistakes: &mut Mistakes) {
-        let tos = self.kind == CarrierKind::Tos;
+        let kind = self.kind();
+        let tos = kind == CarrierKind::Tos;
         match self.dscp {
-            Some(_) if !tos && self.kind != CarrierKind::Auto => {
+            Some(_) if !tos && kind != CarrierKind::Auto => {
                 let problem = "only kind = \"tos\", or \"auto\", gives a DSCP back; leave it out";
                 mistakes.add("carrier.dscp", problem);
             }
@@ -65,17 +75,17 @@ impl CarrierConfig {
             _ => {}
         }
         if self.signature.is_some() && !tos {
-            let problem = match self.kind {
+            let problem = match kind {
                 CarrierKind::Auto => "kind = \"auto\" chooses among carriers without; leave it out",
                 _ => "kinds other than \"tos\" always have one; leave it out",
             };
             mistakes.add("carrier.signature", problem);
         }
-        if self.hops.is_some() && self.kind != CarrierKind::Shim {
+        if self.hops.is_some() && kind != CarrierKind::Shim {
             mistakes.add("carrier.hops", "only kind = \"shim\" has room for them; leave it out");
         }
         match self.ether_type {
-            Some(_) if self.kind != CarrierKind::Shim => {
+            Some(_) if kind != CarrierKind::Shim => {
                 mistakes.add("carrier.ether_type", "only kind = \"shim\" has one; leave it out");
             }
             Some(taken) if taken < Self::LEAST_ETHER_TYPE || Self::TAKEN.contains(&taken) => {
@@ -93,8 +103,9 @@ impl CarrierConfig {
     /// `other`. While packets are under way, nothing else may change; nor may the DSCP of a carrier
     /// that a session brings.
     pub fn marks_as(&self, other: &Self) -> bool {
-        if [self.kind, other.kind].contains(&CarrierKind::Auto) {
-            return self == other;
+        let kinds = [self.kind(), other.kind()];
+        if kinds.contains(&CarrierKind::Auto) {
+            return kinds[0] == kinds[1] && self.dscp == other.dscp;
         }
         let marks = |config: &Self| (Self { dscp: None, ..*config }).carrier();
         marks(self) == marks(other)
@@ -105,10 +116,10 @@ impl CarrierConfig {
     pub(super) fn choices(&self) -> Vec<(String, Carrier)> {
         let choice = |kind| {
             let dscp = self.dscp.filter(|_| kind == CarrierKind::Tos);
-            let config = Self { kind, dscp, ..Self::default() };
+            let config = Self { kind: Some(kind), dscp, ..Self::default() };
             (config.words(), config.carrier())
         };
-        match self.kind {
+        match self.kind() {
             CarrierKind::Auto => vec![choice(CarrierKind::Tos), choice(CarrierKind::IpId)],
             _ => Vec::new(),
         }
@@ -161,7 +172,7 @@ impl CarrierConfig {
                 "the mark is six bytes more, which the fabric's MTU must allow"
             }
             Carrier::Unchosen => {
-                "the controller says where the mark is: \"ip-id\" where all edges offer that and \
+                "the controller says where the mark is: \"ip-id\" where all switches offer that and \
                  nothing needs the ToS byte, else \"tos\"; it costs what that one does. No packet is \
                  marked before the controller has said it, and those that come with a mark keep it"
             }
@@ -171,7 +182,7 @@ impl CarrierConfig {
     /// The carrier; with kind "auto" that of the time before the controller has said it.
     pub fn carrier(&self) -> Carrier {
         let dscp = self.dscp.unwrap_or_default();
-        match (self.kind, self.signature) {
+        match (self.kind(), self.signature) {
             (CarrierKind::Tos, Some(true)) => Carrier::SignedTos(SignedTos { dscp }),
             (CarrierKind::Tos, _) => Carrier::Tos(Tos { dscp }),
             (CarrierKind::FlowLabel, _) => Carrier::FlowLabel,

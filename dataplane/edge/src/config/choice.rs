@@ -18,17 +18,25 @@ impl Config {
         if !choices.is_empty() {
             let offers: Vec<_> = choices.iter().map(|(words, _)| format!("{words:?}")).collect();
             lines.push(format!("carrier: it offers {}", offers.join(" and ")));
+            if against.is_empty() {
+                lines.push(
+                    "carrier: \"tos\" all the same where another switch does not offer \"ip-id\", as \
+                     those of older releases and Tofinos whose program was not compiled for it \
+                     (calumma-switchd --check), where the controller runs sketchint, and where \
+                     \"tos\" was chosen before: `calumma carrier` says which it is, and why"
+                        .to_owned(),
+                );
+            }
             let why = against.into_iter().map(|why| format!("carrier: not \"ip-id\": {why}"));
             lines.extend(why);
             return lines;
         }
         if !is_ip_id && against.is_empty() {
             lines.push(
-                "carrier: not \"ip-id\", as the file does not say so. Nothing in it stands against \
-                 that; what other files and the network have is not known here. It is for networks \
-                 whose edges all change at once and are of this release, Tofinos with a program \
-                 compiled for it (calumma-switchd --check), where no link takes less than the \
-                 controller's fabric_mtu, and where the controller runs no sketchint"
+                "carrier: not \"ip-id\", as the file names another. Nothing else in it stands against \
+                 that; what other files and the network have is not known here. Without kind, the \
+                 controller chooses it where all switches offer it and it runs no sketchint; no \
+                 link of the fabric may take less than the controller's fabric_mtu then"
                     .to_owned(),
             );
         }

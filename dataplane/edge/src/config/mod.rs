@@ -310,13 +310,16 @@ impl Config {
         if !carrier {
             followed.carrier = new.carrier;
         }
+        let kinds = [&self.carrier, &new.carrier].map(CarrierConfig::kind);
+        let dscp = carrier && kinds == [CarrierKind::Auto; 2];
         let differences = [
             ("name", self.name != new.name),
             ("role", self.role != new.role),
             ("controller", self.controller != new.controller),
             ("insecure", self.insecure != new.insecure),
             ("port", self.ports != new.ports),
-            ("carrier.kind, signature and ether_type", carrier),
+            ("carrier.kind, signature and ether_type", carrier && !dscp),
+            ("carrier.dscp, where kind is not \"tos\"", dscp),
             ("measure", self.measure != new.measure),
             ("sketchint.mtu", self.sketchint.mtu != new.sketchint.mtu),
             ("sketchint.pmtu", self.sketchint.pmtu != new.sketchint.pmtu),

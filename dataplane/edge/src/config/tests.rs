@@ -29,8 +29,10 @@ fn a_pair_of_ports_is_enough() {
     let both = vec![Polled { port: 0, peer: 1 }, Polled { port: 1, peer: 0 }];
     assert_eq!(config.polled(&[4, 7]).unwrap(), [both.clone(), both]);
     assert_eq!(config.ports[0].role, Role::Host);
-    // No host gets a byte of an INT stack, unless the file says so.
-    assert_eq!(config.policy(), Policy { strip: true, ..Policy::default() });
+    // No host gets a byte of an INT stack, unless the file says so; where marks are, the controller
+    // says.
+    let (strip, carrier) = (true, Carrier::Unchosen);
+    assert_eq!(config.policy(), Policy { strip, carrier, ..Policy::default() });
 }
 
 #[test]
@@ -117,7 +119,11 @@ fn a_transit_switch_routes_between_ports_of_the_fabric() {
 #[test]
 fn a_carrier_is_what_the_configuration_says() {
     for (section, wanted) in [
-        ("dscp = 46", Carrier::Tos(Tos { dscp: 46 })),
+        ("kind = 'tos'\ndscp = 46", Carrier::Tos(Tos { dscp: 46 })),
+        ("dscp = 46", Carrier::Unchosen),
+        ("kind = 'tos'\nsignature = true\ndscp = 8", Carrier::SignedTos(Tos { dscp: 8 })),
+        // As files of releases have it whose default was the ToS byte.
+        ("signature = false\ndscp = 8", Carrier::Tos(Tos { dscp: 8 })),
         ("signature = true\ndscp = 8", Carrier::SignedTos(Tos { dscp: 8 })),
         ("kind = 'flow-label'", Carrier::FlowLabel),
         ("kind = 'ip-id'", Carrier::IpId),
@@ -142,6 +148,7 @@ fn switches_are_marked_alike_by_the_same_words_and_releases_differ_in_them() {
     };
     assert_eq!(words(""), "tos");
     assert_eq!(words("dscp = 46"), "tos");
+    assert_eq!(words("kind = 'tos'\ndscp = 46"), "tos");
     assert_eq!(words("signature = true"), "signed tos");
     assert_eq!(words("kind = 'ip-id'"), "ip-id");
     // Those before had other bits there, and said "flow-label" and "shim 0x88b5".
@@ -166,24 +173,32 @@ fn a_switch_that_leaves_the_carrier_to_the_controller_offers_what_its_file_goes_
     assert_eq!(carriers, [Carrier::Tos(Tos { dscp: 8 }), Carrier::IpId]);
     let lines = config.on_carrier();
     assert!(lines[0].starts_with("carrier: auto: the controller says"), "{lines:?}");
-    assert_eq!(lines[1..], ["carrier: it offers \"tos\" and \"ip-id\""]);
+    assert_eq!(lines[1], "carrier: it offers \"tos\" and \"ip-id\"");
+    assert!(lines[2].starts_with("carrier: \"tos\" all the same where"), "{lines:?}");
+    assert_eq!(lines.len(), 3);
 
     let sink = with(&PAIR.replacen("role = \"host\"", "role = \"host\"\nhost_sink = true", 1));
     assert_eq!(sink.marking().offers, ["tos"]);
     let lines = sink.on_carrier();
     assert!(lines[2].starts_with("carrier: not \"ip-id\": host_sink of port"), "{lines:?}");
+    let named = Config::parse(&format!("{PAIR}\n[carrier]\nkind = 'tos'"), "edge.toml").unwrap();
+    assert!(named.carriers().is_empty() && named.marking().offers.is_empty());
+    // A file that says nothing does so as well.
     let plain = Config::parse(PAIR, "edge.toml").unwrap();
-    assert!(plain.carriers().is_empty() && plain.marking().offers.is_empty());
+    assert_eq!(plain.marking(), marking);
     // What comes with the session can't change without another one.
     assert_eq!(config.following(&with(PAIR)).1, [""; 0]);
     let other = Config::parse(&format!("{PAIR}\n[carrier]\nkind = 'auto'"), "edge.toml").unwrap();
-    assert_eq!(config.following(&other).1, ["carrier.kind, signature and ether_type"]);
+    assert_eq!(config.following(&other).1, ["carrier.dscp, where kind is not \"tos\""]);
+    assert_eq!(plain.following(&other).1, [""; 0]);
+    assert_eq!(plain.following(&named).1, ["carrier.kind, signature and ether_type"]);
 }
 
 #[test]
 fn a_carrier_says_what_it_costs() {
     for (section, wanted) in [
-        ("", "upper three bits of the DSCP"),
+        ("", "the controller says where the mark is"),
+        ("kind = 'tos'", "upper three bits of the DSCP"),
         ("signature = true", "the whole DSCP"),
         ("kind = 'flow-label'", "IPv4 is not measured"),
         ("kind = 'ip-id'", "Fragments"),
@@ -202,15 +217,15 @@ fn on_carrier(text: &str) -> Vec<String> {
 
 #[test]
 fn check_says_which_carrier_is_in_use_and_why_it_is_not_ip_id() {
-    let plain = on_carrier(PAIR);
-    assert!(plain[0].starts_with("carrier: tos: the mark is in the upper"), "{plain:?}");
-    assert!(plain[1].contains("Nothing in it stands against that"), "{plain:?}");
-    assert_eq!(plain.len(), 2);
+    let tos = on_carrier(&format!("{PAIR}\n[carrier]\nkind = 'tos'"));
+    assert!(tos[0].starts_with("carrier: tos: the mark is in the upper"), "{tos:?}");
+    assert!(tos[1].contains("Nothing else in it stands against that"), "{tos:?}");
+    assert_eq!(tos.len(), 2);
     let ip_id = on_carrier(&format!("{PAIR}\n[carrier]\nkind = 'ip-id'"));
     assert!(ip_id[0].starts_with("carrier: ip-id: ") && ip_id.len() == 1, "{ip_id:?}");
 
     let sink = PAIR.replacen("role = \"host\"", "role = \"host\"\nhost_sink = true", 1);
-    let lines = on_carrier(&sink);
+    let lines = on_carrier(&format!("{sink}\n[carrier]\nkind = 'tos'"));
     assert!(lines.len() == 2 && lines[1].contains("not \"ip-id\": host_sink of port"), "{lines:?}");
     let lines = on_carrier(&format!("{sink}\n[carrier]\nkind = 'ip-id'"));
     assert!(
@@ -239,7 +254,8 @@ fn no_interface_cuts_what_ip_id_marks() {
         )
     };
     for (host, fabric) in [(1500, 1280), (1280, 1500)] {
-        assert!(on_carrier(&routed(host, fabric))[1].contains("Nothing in it stands against"));
+        let lines = on_carrier(&routed(host, fabric));
+        assert_eq!(lines[1], "carrier: it offers \"tos\" and \"ip-id\"");
     }
     let refused = Config::parse(&routed(1500, 1279), "edge.toml").unwrap_err().to_string();
     assert!(refused.contains("1279 is below 1280"), "{refused}");
@@ -250,9 +266,9 @@ fn a_running_switch_follows_the_dscp_and_not_the_carrier() {
     let with = |section: &str| {
         Config::parse(&format!("{PAIR}\n[carrier]\n{section}"), "edge.toml").unwrap()
     };
-    let running = with("dscp = 8");
+    let running = with("kind = 'tos'\ndscp = 8");
     assert!(running.following(&with("dscp = 46\nsignature = false")).1.is_empty());
-    for other in ["dscp = 8\nsignature = true", "kind = 'shim'"] {
+    for other in ["dscp = 8\nsignature = true", "kind = 'shim'", "dscp = 8"] {
         let fixed = running.following(&with(other)).1;
         assert_eq!(fixed, ["carrier.kind, signature and ether_type"], "{other}");
     }
@@ -340,11 +356,12 @@ rx_descriptors = 0
 
 #[test]
 fn a_running_switch_follows_a_new_configuration_as_far_as_it_can() {
-    let old = Config::parse(PAIR, "edge.toml").unwrap();
-    let sections = "\n[policy]\nmalformed = 'drop'\n[carrier]\ndscp = 46\n\
+    let marked = format!("{PAIR}\n[carrier]\nkind = 'tos'");
+    let old = Config::parse(&marked, "edge.toml").unwrap();
+    let sections = "\ndscp = 46\n[policy]\nmalformed = 'drop'\n\
                     [polling]\nidle_sleep_us = 9\ncontrol_cpu = 1\n\
                     [tls]\nca = 'a'\ncertificate = 'c'\nkey = 'k'";
-    let new = Config::parse(&format!("{PAIR}{sections}"), "edge.toml").unwrap();
+    let new = Config::parse(&format!("{marked}{sections}"), "edge.toml").unwrap();
     let (followed, fixed) = old.following(&new);
     assert_eq!((followed.policy, followed.carrier), (new.policy, new.carrier));
     assert_eq!((followed.polling.idle_sleep_us, followed.polling.control_cpu), (9, None));

@@ -33,7 +33,8 @@ pub(crate) struct Demo {
     /// The measurement system that finds what is lost
     #[arg(long, value_name = "NAME", default_value = "chamelemon")]
     system: String,
-    /// How packets carry their mark: tos, ip-id, flow-label or shim
+    /// How packets carry their mark: tos, ip-id, flow-label or shim; by default as the controller
+    /// chooses, by ip-id
     #[arg(long, value_name = "KIND")]
     carrier: Option<String>,
     /// Let the routers set the DSCP of all packets to 0

@@ -137,7 +137,7 @@ impl Drop for Edge {
 }
 
 /// Accepts the first edge that calls, and sends it a welcome: epochs of this length, each packet
-/// into the HH encoder.
+/// into the HH encoder. Controllers of that version name no carrier, and marks are in the ToS byte.
 pub(crate) fn welcome(listener: &TcpListener, layout: &Layout, clock: EpochClock) -> TcpStream {
     let (mut stream, _) = listener.accept().unwrap();
     let mut welcome = Vec::new();
