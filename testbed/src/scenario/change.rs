@@ -86,6 +86,15 @@ impl Program {
             topology.position(name).with_context(|| format!("no switch is called {name:?}"));
         position.map(Self::Switch)
     }
+
+    /// What it is called as a program.
+    fn program(self, topology: &Topology) -> &'static str {
+        match self {
+            Self::Controller => "calumma-controller",
+            Self::Switch(at) if topology.is_tofino(at) => "calumma-switchd",
+            Self::Switch(_) => "calumma-edge",
+        }
+    }
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -220,6 +229,19 @@ impl Change {
         }
         self.route.iter().try_for_each(|route| route.apply(topology))?;
         self.links.iter().try_for_each(|link| link.apply(topology))
+    }
+
+    /// The programs that are killed or stand still, and which of the two.
+    pub(crate) fn troubles<'a>(
+        &'a self,
+        topology: &'a Topology,
+    ) -> impl Iterator<Item = String> + 'a {
+        let killed = self.kill.iter().map(|name| (name, "killed"));
+        let stopped = self.freeze.iter().map(|of| (&of.switch, "stopped"));
+        killed.chain(stopped).filter_map(move |(name, what)| {
+            let program = Program::named(name, topology).ok()?.program(topology);
+            Some(format!("{program} {what}"))
+        })
     }
 
     fn merge(&self, traffic: &mut BTreeMap<String, toml::Table>) -> Result<()> {

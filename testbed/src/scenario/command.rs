@@ -302,6 +302,9 @@ fn tell(name: &str, scenario: &Scenario, played: &[Played]) -> bool {
         scenario.title,
     );
     for played in played {
+        if let Some(troubles) = played.troubled() {
+            println!("       seed {}: {troubles}", played.seed);
+        }
         for (epoch, wrong) in played.contradictions() {
             println!("       seed {}: the report on epoch {epoch} is WRONG: {wrong}", played.seed);
         }

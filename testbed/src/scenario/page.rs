@@ -192,6 +192,9 @@ fn programs(played: &Played) -> Drawn {
         let of = processes.len();
         drawn = drawn.measured(format!("{most}, in {of} processes; {judged}."));
     }
+    if let Some(troubles) = played.troubled() {
+        drawn = drawn.measured(format!("Killed and stopped: {troubles}."));
+    }
     played.growths().fold(drawn, |drawn, growth| drawn.measured(format!("GROWS: {growth}.")))
 }
 

@@ -1,5 +1,6 @@
 //! Playing a scenario.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -25,6 +26,8 @@ pub struct Played {
     pub doubts: Vec<String>,
     /// What programs held meanwhile; nothing in a simulation.
     pub usage: Vec<Usage>,
+    /// How often programs were killed or stopped, by program and which of the two.
+    pub troubles: BTreeMap<String, u64>,
 }
 
 impl Played {
@@ -33,6 +36,13 @@ impl Played {
         self.verdicts.iter().all(|verdict| verdict.holds)
             && self.contradictions().next().is_none()
             && self.growths().next().is_none()
+    }
+
+    /// How often programs were killed or stopped, in words; none where none was.
+    pub fn troubled(&self) -> Option<String> {
+        let times = |(what, times): (&String, &u64)| format!("{what}: {times}");
+        let all: Vec<String> = self.troubles.iter().map(times).collect();
+        (!all.is_empty()).then(|| all.join(", "))
     }
 
     /// Programs whose memory or descriptors have grown beyond their bound, in words.
@@ -181,9 +191,13 @@ pub fn play_in(
             anyhow::Ok(())
         })
     };
+    let mut troubles = BTreeMap::new();
     for epoch in 0..scenario.epochs {
         for change in scenario.change.iter().filter(|change| change.at == epoch) {
             change.apply(network, &mut topology, &mut traffic)?;
+            for trouble in change.troubles(&topology) {
+                *troubles.entry(trouble).or_default() += 1;
+            }
         }
         take(network.run_epoch()?)?;
     }
@@ -196,5 +210,5 @@ pub fn play_in(
     let judge = |expected: &Expectation| expected.judge(&epochs, &systems);
     let verdicts = scenario.expect.iter().map(judge).collect();
     let (doubts, usage) = (network.doubts().to_vec(), network.usage().to_vec());
-    Ok(Played { seed: scenario.seed, verdicts, epochs, systems, doubts, usage })
+    Ok(Played { seed: scenario.seed, verdicts, epochs, systems, doubts, usage, troubles })
 }

@@ -25,15 +25,17 @@ pub(crate) struct Soak {
     #[arg(long, default_value_t = 1)]
     lcores: usize,
     /// Instead, a live fabric of this topology (leaf-spine:4x2) whose links lose and double
-    /// packets: every report is held against the kernel's log of them
+    /// packets: every report is held against the kernel's log of them. With a modelled Tofino
+    /// ("leaf-spine:2x1 e2=tofino") packets are few and epochs long
     #[arg(long, requires = "how_long")]
     topology: Option<String>,
     /// How long the fabric is soaked
     #[arg(long, requires = "topology", group = "how_long")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=1440))]
     minutes: Option<u64>,
-    /// Until edges and controller have been killed or stopped so many times, four seconds apart:
-    /// reports have to be whole again soon, and the archive to have every epoch once
+    /// Until edges and controller have been killed or stopped so many times, of Tofinos their
+    /// control planes, four seconds apart, or six where there is one: reports have to be whole
+    /// again soon, and the archive to have every epoch once
     #[arg(long, requires = "topology", group = "how_long")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=10_000))]
     troubles: Option<u64>,
