@@ -286,13 +286,17 @@ fn frames_that_come_byte_by_byte_hold_up_nobody() {
             std::thread::sleep(Duration::from_millis(100));
         }
     });
+    // Longer than it is: it would be whole, and refused, before long.
+    let mut long = encoded(&hello("e2"));
+    long[..4].copy_from_slice(&4000_u32.to_le_bytes());
     let strangers: Vec<_> = (0..STRANGERS)
         .map(|_| {
             let mut stream = TcpStream::connect(to).unwrap();
+            let long = long.clone();
             std::thread::spawn(move || {
                 let since = Instant::now();
                 // For longer than anybody may take for it.
-                for byte in encoded(&hello("e2")).into_iter().cycle().take(200) {
+                for byte in long.into_iter().cycle().take(200) {
                     if stream.write_all(&[byte]).is_err() {
                         break;
                     }
