@@ -10,6 +10,7 @@ mod generators;
 mod hash_key;
 mod key_rotation;
 mod probes;
+mod secrets;
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
@@ -265,12 +266,12 @@ pub enum ConfigError {
         source: std::io::Error,
     },
     /// The file is no such configuration.
-    #[error("{path}: {source}")]
+    #[error("{path}: {problem}")]
     Parse {
         /// The file.
         path: String,
-        /// Line, column and what is wrong there.
-        source: Box<toml::de::Error>,
+        /// Line, column and what is wrong there, without secrets.
+        problem: String,
     },
     /// A field holds what it can't.
     #[error("{path}: {problem}")]
@@ -316,8 +317,9 @@ impl Config {
     /// As [`load`](Self::load).
     pub fn parse_for(systems: &[&dyn System], text: &str, path: &str) -> Result<Self, ConfigError> {
         let config = Self::read(systems, text).map_err(|mut source| {
-            source.set_input(Some(&hash_key::without_keys(text)));
-            ConfigError::Parse { path: path.to_owned(), source: Box::new(source) }
+            source.set_input(Some(text));
+            let problem = secrets::without_secrets(&source.to_string());
+            ConfigError::Parse { path: path.to_owned(), problem }
         })?;
         let checked = config.check().and_then(|()| config.check_systems(systems));
         checked.map_err(|problem| ConfigError::Value { path: path.to_owned(), problem })?;

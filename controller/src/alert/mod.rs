@@ -13,6 +13,7 @@ pub use hysteresis::{Hysteresis, Lasting, Patience, Transition};
 pub use nodes::{NodeWatch, WatchedNode, WatchedNodes};
 pub use watch::{Event, Watch};
 pub use webhook::WebhookUrl;
+pub(crate) use webhook::host;
 
 use std::sync::Arc;
 

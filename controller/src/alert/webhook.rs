@@ -1,6 +1,7 @@
 //! Delivery of events to one address, on a thread of its own, in order, with patience.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
@@ -42,7 +43,8 @@ impl From<&str> for WebhookUrl {
 
 impl fmt::Display for WebhookUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(host(&self.0))
+        let rest = self.0.split_once("://").map_or(&*self.0, |(_, rest)| rest);
+        f.write_str(&rest[host(rest)])
     }
 }
 
@@ -113,11 +115,10 @@ struct Delivery {
     lost: Arc<AtomicU64>,
 }
 
-/// The host of an address.
-fn host(url: &str) -> &str {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
-    authority.rsplit_once('@').map_or(authority, |(_, host)| host)
+/// Where the host is in what stands behind the scheme of an address.
+pub(crate) fn host(rest: &str) -> Range<usize> {
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    rest[..end].rfind('@').map_or(0, |at| at + 1)..end
 }
 
 /// What became of a request.
@@ -187,7 +188,11 @@ mod tests {
 
     #[test]
     fn the_log_names_a_webhook_without_its_secrets() {
-        assert_eq!(host("https://hooks.example.net/services/T0/secret"), "hooks.example.net");
-        assert_eq!(host("http://user:secret@10.0.0.1:8080?token=secret"), "10.0.0.1:8080");
+        for (url, shown) in [
+            ("https://hooks.example.net/services/T0/secret", "hooks.example.net"),
+            ("http://user:secret@10.0.0.1:8080?token=secret", "10.0.0.1:8080"),
+        ] {
+            assert_eq!(WebhookUrl::from(url).to_string(), shown);
+        }
     }
 }

@@ -4,9 +4,6 @@ use std::fmt;
 
 use serde::Deserialize;
 
-/// Hexadecimal digits in a row that may be a key, and are not shown.
-const SECRET_DIGITS: usize = 32;
-
 /// A hash key as the file has it.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
@@ -27,23 +24,6 @@ impl fmt::Debug for HashKeyText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("HashKeyText(..)")
     }
-}
-
-/// The text of a file, of the same length, without what may be a key: errors show lines of it.
-pub(super) fn without_keys(text: &str) -> String {
-    let mut hidden = String::with_capacity(text.len());
-    let mut rest = text;
-    while !rest.is_empty() {
-        let digits = rest.bytes().take_while(u8::is_ascii_hexdigit).count();
-        let others = rest[digits..].bytes().take_while(|byte| !byte.is_ascii_hexdigit()).count();
-        match digits {
-            SECRET_DIGITS.. => hidden.extend(std::iter::repeat_n('*', digits)),
-            _ => hidden += &rest[..digits],
-        }
-        hidden += &rest[digits..digits + others];
-        rest = &rest[digits + others..];
-    }
-    hidden
 }
 
 /// The 32 bytes of a hash key.
