@@ -324,8 +324,8 @@ impl<'a> View<'a> {
         self.flows[seen.flow as usize].1
     }
 
-    /// All flows' hashes at nodes with such keys, computed when they are first asked for; `None` for
-    /// those that are no flows of theirs.
+    /// All flows' hashes at nodes with such keys, computed when they are first asked for; `None`
+    /// for those that are no flows of theirs.
     pub(crate) fn hashes(&self, keys: KeyKind) -> &[Option<Hashes>] {
         let Hashed { family, dual, ipv4 } = &self.hashed;
         let of = if keys == KeyKind::Dual { dual } else { ipv4 };
