@@ -218,6 +218,7 @@ mod tests {
         let delivery = |&name: &&str| Delivery {
             node: Arc::new(Node { name: name.to_owned(), role: Role::Edge, id: 1 }),
             sides: vec![(SideKind::Ingress, Some(()))],
+            doubts: Vec::new(),
             end: NodeEnd { late_packets: Some(0), ..NodeEnd::default() },
         };
         let head = EpochHead { epoch: 1, start_unix_ns: 0, length_ms: 50 };

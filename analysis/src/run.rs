@@ -79,6 +79,10 @@ pub struct Delivery<S> {
     pub node: Arc<Node>,
     /// Each side that a node of its role delivers, where it came.
     pub sides: Vec<(SideKind, Option<S>)>,
+    /// Why its numbers may lack packets of the epoch, although all came: what it was late with, or
+    /// others were, in this epoch or in one with the same timestamp bit. A side that may have other
+    /// epochs' packets counts as one that did not come.
+    pub doubts: Vec<String>,
     /// How the epoch ended there.
     pub end: NodeEnd,
 }
@@ -98,6 +102,9 @@ impl<S> Delivery<S> {
     /// nothing is known to be wrong with them.
     pub fn problem(&self) -> Option<String> {
         let (name, end) = (&self.node.name, &self.end);
+        if let Some(doubt) = self.doubts.first() {
+            return Some(format!("{name}: {doubt}"));
+        }
         if !self.is_whole() {
             let missing = self.sides.iter().filter(|(_, side)| side.is_none());
             let missing = missing.map(|(kind, _)| format!("no {} side", kind.name()));
@@ -290,9 +297,9 @@ impl<A: Analysis> AnyAnalysis for A {
     fn analyse(&mut self, epoch: Collected<AnySide>) -> serde_json::Result<Published> {
         let typed = |side: AnySide| side.downcast::<A::Side>().ok().map(|side| *side);
         let Collected { head, nodes, topology } = epoch;
-        let nodes = nodes.into_iter().map(|Delivery { node, sides, end }| {
+        let nodes = nodes.into_iter().map(|Delivery { node, sides, doubts, end }| {
             let sides = sides.into_iter().map(|(kind, side)| (kind, side.and_then(typed)));
-            Delivery { node, sides: sides.collect(), end }
+            Delivery { node, sides: sides.collect(), doubts, end }
         });
         let epoch = Collected { head, nodes: nodes.collect(), topology };
         let report = Analysis::analyse(self, epoch);
@@ -309,7 +316,8 @@ mod tests {
         let node = Arc::new(Node { name: "e1".to_owned(), role: Role::Edge, id: 1 });
         let kinds = [SideKind::Ingress, SideKind::Egress];
         let end = NodeEnd { late_packets, ..NodeEnd::default() };
-        Delivery { node, sides: kinds.into_iter().zip(sides).collect(), end }
+        let sides = kinds.into_iter().zip(sides).collect();
+        Delivery { node, sides, doubts: Vec::new(), end }
     }
 
     #[test]
@@ -325,6 +333,10 @@ mod tests {
         clock.end.clock = Some("its clock is wrong".to_owned());
         assert_eq!(clock.problem().unwrap(), "e1: its clock is wrong");
         assert!(clock.is_whole());
+
+        let mut doubtful = delivery([Some(1), Some(2)], Some(0));
+        doubtful.doubts.push("it was late".to_owned());
+        assert_eq!(doubtful.problem().unwrap(), "e1: it was late");
     }
 
     #[test]

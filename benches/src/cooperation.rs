@@ -130,7 +130,7 @@ impl Cooperation {
                 sides.push((SideKind::Ingress, Some(empty)));
             }
             let end = NodeEnd { late_packets: Some(0), ..NodeEnd::default() };
-            Delivery { node: node.clone(), sides, end }
+            Delivery { node: node.clone(), sides, doubts: Vec::new(), end }
         };
         let epoch = self.sent.first().map_or(0, |(_, side)| side.epoch);
         let nodes = self.sent.iter().zip(read).map(deliver).collect();

@@ -91,6 +91,7 @@ impl Collection {
             Delivery {
                 node: node.clone(),
                 sides: vec![(SideKind::Egress, Some(window))],
+                doubts: Vec::new(),
                 end: NodeEnd { late_packets: Some(0), ..NodeEnd::default() },
             }
         };

@@ -9,15 +9,16 @@ use std::sync::Arc;
 
 use calumma_analysis::run::AnySide;
 use calumma_analysis::{
-    AnyAnalysis, Collected, Delivery, EpochHead, Node, NodeSetup, Notice, Published,
+    AnyAnalysis, Collected, Delivery, EpochHead, Node, NodeEnd, NodeSetup, Notice, Published,
 };
 use calumma_epoch::EpochClock;
-use calumma_wire::Side;
+use calumma_wire::{Role, Side, SideKind};
 
 pub use crate::topology::Topologies;
 
 use crate::clocks::NodeClock;
-use crate::collect::{Collector, Ends, Frame, Receipt, Sides, Step, sides_of};
+use crate::collect::{Collector, Ends, Frame, NodeSides, Receipt, Sides, Step, sides_of};
+use crate::doubts::{Came, Doubts};
 
 /// The analysis of a system, and the epochs that are being collected for it.
 #[derive(Debug)]
@@ -26,10 +27,18 @@ pub struct Analysing {
     nodes: Vec<Arc<Node>>,
     clock: EpochClock,
     window: u64,
-    collector: Collector<AnySide>,
+    collector: Collector<Delivered>,
     topologies: Arc<Topologies>,
+    doubts: Doubts,
     /// Epochs whose sides have been given out.
-    open: BTreeMap<u64, Sides<AnySide>>,
+    open: BTreeMap<u64, Sides<Delivered>>,
+}
+
+/// A side, and by how much its rotation was late, in nanoseconds.
+#[derive(Debug)]
+struct Delivered {
+    side: AnySide,
+    stall_ns: u64,
 }
 
 /// An epoch that has been analysed; of a system that sums over windows, a window.
@@ -57,7 +66,9 @@ impl Analysing {
         let sides = nodes.iter().map(|node| sides_of(node.role)).collect();
         let window = analysis.window().max(1);
         let collector = Collector::new(sides, clock, grace_ns).with_window(window);
-        Self { analysis, nodes, clock, window, collector, topologies, open: BTreeMap::new() }
+        let doubts = Doubts::new(clock, window, nodes.len());
+        let open = BTreeMap::new();
+        Self { analysis, nodes, clock, window, collector, topologies, doubts, open }
     }
 
     /// What the node at position `node` is sent that runs `version`.
@@ -102,8 +113,9 @@ impl Analysing {
         side: Side,
         received_ns: u64,
     ) -> Result<Receipt, String> {
-        let (epoch, kind) = (side.epoch, side.side);
+        let (epoch, kind, stall_ns) = (side.epoch, side.side, side.stall_ns);
         let side = self.analysis.decode(&self.nodes[node], version, side)?;
+        let side = Delivered { side, stall_ns };
         Ok(self.collector.take(node, epoch, Frame::Side(kind, side), received_ns))
     }
 
@@ -165,7 +177,7 @@ impl Analysing {
         }
     }
 
-    fn ended(&mut self, step: Step<AnySide>) -> Option<(Sides<AnySide>, Ends)> {
+    fn ended(&mut self, step: Step<Delivered>) -> Option<(Sides<Delivered>, Ends)> {
         match step {
             Step::Decode(sides) => {
                 self.open.insert(sides.epoch, sides);
@@ -177,18 +189,27 @@ impl Analysing {
 
     fn analyse(
         &mut self,
-        sides: Sides<AnySide>,
+        sides: Sides<Delivered>,
         ends: Ends,
         clocks: impl FnOnce(u64) -> Vec<NodeClock>,
     ) -> Analysed {
         let epoch = ends.epoch;
         let start_unix_ns = self.clock.start_of(epoch);
         let clocks = clocks(start_unix_ns);
-        let delivered = self.nodes.iter().zip(sides.nodes).zip(ends.nodes).zip(clocks);
-        let delivered = delivered.map(|(((node, mut sides), mut end), clock)| {
+        let of_nodes = self.nodes.iter().zip(&sides.nodes).zip(&ends.nodes);
+        let came = of_nodes.map(|((node, sides), end)| came(node.role, sides, end));
+        let doubts = self.doubts.of(epoch, &came.collect::<Vec<_>>());
+        let delivered = self.nodes.iter().zip(sides.nodes).zip(ends.nodes).zip(clocks).zip(doubts);
+        let delivered = delivered.map(|((((node, mut sides), mut end), clock), doubts)| {
             (end.clock, end.offset) = (clock.problem, clock.offset);
-            let sides = sides_of(node.role).iter().map(|&kind| (kind, sides.take(kind)));
-            Delivery { node: node.clone(), sides: sides.collect(), end }
+            let side = |&kind: &SideKind| {
+                // A record that ended too late may have packets of other epochs.
+                let of =
+                    sides.take(kind).filter(|of| kind == SideKind::Ingress || of.stall_ns == 0);
+                (kind, of.map(|of| of.side))
+            };
+            let sides = sides_of(node.role).iter().map(side).collect();
+            Delivery { node: node.clone(), sides, doubts, end }
         });
         let head = EpochHead {
             epoch,
@@ -200,4 +221,25 @@ impl Analysing {
         let report = self.analysis.analyse(Collected { head, nodes, topology });
         Analysed { epoch, next, report }
     }
+}
+
+/// How a node went through an epoch, by what came of it.
+fn came(role: Role, sides: &NodeSides<Delivered>, end: &NodeEnd) -> Came {
+    let mut came = Came {
+        any: end.late_packets.is_some(),
+        all: end.late_packets.is_some(),
+        late_packets: end.late_packets.unwrap_or(0),
+        ..Came::default()
+    };
+    for &kind in sides_of(role) {
+        let side = sides.get(kind);
+        came.any |= side.is_some();
+        came.all &= side.is_some();
+        let stall_ns = side.map_or(0, |side| side.stall_ns);
+        match kind {
+            SideKind::Ingress => came.flip_ns = stall_ns,
+            _ => came.take_ns = came.take_ns.max(stall_ns),
+        }
+    }
+    came
 }

@@ -103,6 +103,11 @@ impl<S> Default for NodeSides<S> {
 }
 
 impl<S> NodeSides<S> {
+    /// A side, where it came.
+    pub fn get(&self, kind: SideKind) -> Option<&S> {
+        self.0[kind as usize].as_ref()
+    }
+
     /// Takes a side out.
     pub fn take(&mut self, kind: SideKind) -> Option<S> {
         self.0[kind as usize].take()

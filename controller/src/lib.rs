@@ -28,6 +28,7 @@ pub mod chamelemon;
 pub mod clocks;
 pub mod collect;
 pub mod config;
+mod doubts;
 pub mod ipfix;
 mod keep;
 pub mod metrics;

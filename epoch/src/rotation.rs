@@ -135,6 +135,12 @@ impl<I, E> Rotation<I, E> {
         epoch.is_multiple_of(self.window)
     }
 
+    /// Whether packets of the next epoch with the timestamp bit of `epoch` are recorded in another
+    /// window.
+    pub fn shares_bit_with_next_window(&self, epoch: u64) -> bool {
+        self.first(epoch + 2) != self.first(epoch)
+    }
+
     /// The first epoch of the window of `epoch`.
     fn first(&self, epoch: u64) -> u64 {
         epoch - epoch % self.window

@@ -235,7 +235,8 @@ where
     }
 
     fn flip(&mut self, epoch: u64, stall_ns: u64) {
-        if let Some(record) = self.rotation.ingress() {
+        let matters = self.rotation.shares_bit_with_next_window(epoch.saturating_sub(1));
+        if let Some(record) = self.rotation.ingress().filter(|_| matters) {
             record.stall_ns = record.stall_ns.max(stall_ns);
         }
         if let Some(finished) = self.rotation.flip(epoch) {
@@ -253,8 +254,10 @@ where
     }
 
     fn take(&mut self, epoch: u64, stall_ns: u64) -> Option<(u64, Box<dyn AnyRecord>)> {
+        let matters = self.rotation.shares_bit_with_next_window(epoch);
         match self.rotation.recorded(epoch) {
-            Some(record) => record.stall_ns = record.stall_ns.max(stall_ns),
+            Some(record) if matters => record.stall_ns = record.stall_ns.max(stall_ns),
+            Some(_) => {}
             None if stall_ns == 0 => {
                 if self.rotation.none_late(epoch)
                     && let Some(late) = &mut self.late[timestamp_bit(epoch)]

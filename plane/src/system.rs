@@ -72,7 +72,8 @@ pub struct Recorded<R> {
     /// By how much the event that ended this side of the epoch came too late, in nanoseconds; 0
     /// where it came in time. Ingress: the flip, where it exceeds the guard for packets in
     /// flight. Others: the taking, where packets of the next epoch with the same timestamp bit
-    /// may have come already.
+    /// may have come already. Of a window of several epochs, only those count whose timestamp bit
+    /// next means another window.
     pub stall_ns: u64,
 }
 

@@ -192,8 +192,8 @@ pub struct Side {
     pub epoch: u64,
     /// Which side.
     pub side: SideKind,
-    /// By how much a step of the rotation came later than the guards allow, in nanoseconds; else
-    /// 0.
+    /// By how much a step of the rotation came later than the guards allow, in nanoseconds, where
+    /// packets of this epoch or window and another may be mixed by it; else 0.
     pub stall_ns: u64,
     /// Packets that were recorded.
     pub packets: u64,

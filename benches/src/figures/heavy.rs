@@ -193,6 +193,7 @@ impl Traffic {
             let delivery = Delivery {
                 node: node.clone(),
                 sides: vec![(SideKind::Host, Some(window))],
+                doubts: Vec::new(),
                 end: NodeEnd { late_packets: Some(0), ..NodeEnd::default() },
             };
             let head = EpochHead { epoch, start_unix_ns: 0, length_ms: EPOCHS * 50 };

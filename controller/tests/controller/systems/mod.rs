@@ -1,6 +1,7 @@
 //! A further system beside ChameleMon, on edges and transit switches: real sockets, nodes that are
 //! missing or misbehave, an analysis that is slow, and systems switched while epochs come.
 
+mod late;
 mod panels;
 mod tally;
 mod topology;

@@ -107,10 +107,9 @@ impl Analysis for Cooperating {
     }
 
     fn decode(&self, node: &Node, version: u8, side: Side) -> Result<Delivered, String> {
-        let stall_ns = side.stall_ns;
         if side.side == SideKind::Ingress {
             return match side.body.len() {
-                0 => Ok(Delivered { window: None, words: KeyKind::Dual, stall_ns }),
+                0 => Ok(Delivered { window: None, words: KeyKind::Dual }),
                 bytes => Err(format!("an ingress side of {bytes} bytes, where none are expected")),
             };
         }
@@ -127,7 +126,7 @@ impl Analysis for Cooperating {
         let seed = setup.seed(self.window_of(side.epoch));
         let words = if version >= WORDS_SINCE { KeyKind::Dual } else { window.keys };
         check_grades(setup, &keyed.family, (seed, salt(node.id)), words, &window)?;
-        Ok(Delivered { window: Some(Box::new(window)), words, stall_ns })
+        Ok(Delivered { window: Some(Box::new(window)), words })
     }
 
     fn notice(

@@ -25,8 +25,6 @@ pub(crate) struct Delivered {
     pub(crate) window: Option<Box<Window>>,
     /// The keys that its flows' words and registers follow from.
     pub(crate) words: KeyKind,
-    /// By how much a step of the rotation came too late.
-    pub(crate) stall_ns: u64,
 }
 
 /// A node that delivered.
@@ -244,13 +242,8 @@ impl<'a> View<'a> {
         };
         for (at, delivery) in collected.nodes.iter().enumerate() {
             let (name, role) = (&*delivery.node.name, delivery.node.role);
-            let stall_ns = delivery.came().map(|(_, side)| side.stall_ns).max().unwrap_or(0);
-            if stall_ns > 0 {
-                let late_ms = stall_ns as f64 / 1e6;
-                view.problems.push(format!("{name}: it changed windows {late_ms:.1} ms too late"));
-            }
-            let end = &delivery.end;
-            let is_sound = delivery.is_whole() && end.clock.is_none() && stall_ns == 0;
+            let (end, doubts) = (&delivery.end, &delivery.doubts);
+            let is_sound = delivery.is_whole() && end.clock.is_none() && doubts.is_empty();
             let late = end.late_packets.unwrap_or(0);
             let kept = kept(delivery);
             let window = kept.map(|(window, _)| window);

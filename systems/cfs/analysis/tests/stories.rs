@@ -126,6 +126,14 @@ fn what_is_missing_or_late_makes_only_that_nodes_counts_uncertain() {
     assert_eq!(lost(&report), []);
     assert_eq!((report.findings.flows_total, report.findings.coverage), (None, None));
 
+    network.late[at] = Some(0);
+    network.doubts[at] = vec!["it was late before".to_owned()];
+    let report = network.report();
+    assert_eq!(report.incomplete_because, ["e2: it was late before"]);
+    assert_eq!(count_of(&report, 2), Some(("e2", 5, false)));
+    assert_eq!((lost(&report), report.findings.coverage), (Vec::new(), None));
+    network.doubts[at].clear();
+
     // What entered was there in time.
     let e1 = network.position("e1");
     network.late[e1] = Some(1);

@@ -105,12 +105,13 @@ pub struct Count {
     /// Packets of the flow that were counted.
     pub packets: u64,
     /// Packets that the flow had at most: as many as were counted, unless the table was full.
-    pub at_most: u64,
+    /// `None` where the node may not have counted all.
+    pub at_most: Option<u64>,
     /// Packets of the flow, of those counted, that the node lost since its transmit queues were
     /// full.
     pub refused: u64,
-    /// Packets of the flow that it lost so at most.
-    pub refused_at_most: u64,
+    /// Packets of the flow that it lost so at most, likewise.
+    pub refused_at_most: Option<u64>,
 }
 
 /// What a node counted on a side.
@@ -182,6 +183,7 @@ impl Analysis for Counting {
         let (losses, lost_at) = losses(&mut self.locators, &epoch).unzip();
         let mut found = Found { nodes: Vec::new(), counts: Vec::new(), losses, lost_at };
         for delivery in &epoch.nodes {
+            let has_all = delivery.problem().is_none();
             for (side, (packets, Counts { flows, others })) in delivery.came() {
                 let (node, side) = (delivery.node.name.clone(), SideKind::name(side).to_owned());
                 found.counts.extend(flows.iter().map(|(key, packets)| Count {
@@ -189,9 +191,9 @@ impl Analysis for Counting {
                     side: side.clone(),
                     flow: Flow::from(key),
                     packets: packets.received,
-                    at_most: packets.received + others.received,
+                    at_most: has_all.then_some(packets.received + others.received),
                     refused: packets.refused,
-                    refused_at_most: packets.refused + others.refused,
+                    refused_at_most: has_all.then_some(packets.refused + others.refused),
                 }));
                 let refused = flows.iter().map(|(_, of_flow)| of_flow.refused).sum::<u64>();
                 let (packets, refused) = (*packets, refused + others.refused);
@@ -255,11 +257,11 @@ static COUNTS: TableOf<SystemReport<Found>, Count> = TableOf {
         dport(),
         proto(),
         u64("packets", "packets counted", |row| Some(row.item.packets)),
-        u64("at_most", "packets that there were at most", |row| Some(row.item.at_most)),
+        u64("at_most", "packets that there were at most", |row| row.item.at_most),
         u64("refused", "of those counted, lost at full transmit queues", |row| {
             Some(row.item.refused)
         }),
-        u64("refused_at_most", "packets lost so at most", |row| Some(row.item.refused_at_most)),
+        u64("refused_at_most", "packets lost so at most", |row| row.item.refused_at_most),
     ],
     rows: |report, rows| {
         rows.extend(report.findings.counts.iter().map(|item| Row {

@@ -40,7 +40,8 @@ impl System for HeldHops {
     fn reported(&self, report: &dyn Report) -> Option<Reported> {
         let report = report.as_type::<SystemReport<Found>>()?;
         let counts = &report.findings.counts;
-        let exact = report.complete && counts.iter().all(|count| count.packets == count.at_most);
+        let exact =
+            report.complete && counts.iter().all(|count| count.at_most == Some(count.packets));
         let mut lost: BTreeMap<Flow, i64> = BTreeMap::new();
         for Count { side, flow, packets, .. } in counts.iter().filter(|_| exact) {
             let packets = match side.as_str() {

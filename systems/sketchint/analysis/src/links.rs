@@ -26,9 +26,8 @@ pub(crate) struct Time {
 pub(crate) fn times(collected: &Collected<Delivered>) -> Times {
     let time = |delivery: &calumma_analysis::Delivery<Delivered>| {
         let end = &delivery.end;
-        let is_in_time = delivery.came().all(|(_, side)| side.stall_ns == 0);
         let is_sound = delivery.is_whole() && end.late_packets == Some(0) && end.clock.is_none();
-        let clock = end.offset.filter(|_| is_sound && is_in_time)?;
+        let clock = end.offset.filter(|_| is_sound && delivery.doubts.is_empty())?;
         let arrival_error_ns = delivery.came().find_map(|(_, side)| side.arrival_error_ns);
         Some((u32::from(delivery.node.id), Time { clock, arrival_error_ns }))
     };

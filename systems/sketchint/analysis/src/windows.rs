@@ -46,8 +46,6 @@ pub struct Delivered {
     pub window: Option<Arc<Window>>,
     /// What a source did with packets from hosts; none on other sides.
     pub entered: Option<Entered>,
-    /// By how much a step of the rotation came too late, in nanoseconds.
-    pub stall_ns: u64,
     /// By how much the arrival of a packet at the node may be wrong, in nanoseconds, where stacks
     /// say when packets arrive and the side says how well.
     pub arrival_error_ns: Option<u64>,
@@ -94,11 +92,10 @@ impl Windows {
     /// # Errors
     /// What is wrong with it.
     pub fn decode(&self, node: &Node, side: &Side) -> Result<Delivered, String> {
-        let stall_ns = side.stall_ns;
         if side.side == SideKind::Ingress && node.role == Role::Edge {
             let entered = Entered::decode(&side.body).map_err(|error| error.to_string())?;
             let entered = Some(entered);
-            return Ok(Delivered { window: None, entered, stall_ns, arrival_error_ns: None });
+            return Ok(Delivered { window: None, entered, arrival_error_ns: None });
         }
         if !matches!(side.side, SideKind::Egress | SideKind::Host) {
             let passed = match (side.side, side.body.len()) {
@@ -111,7 +108,7 @@ impl Windows {
                 }
             };
             let arrival_error_ns = passed.map(|passed| passed.arrival_error_ns);
-            return Ok(Delivered { window: None, entered: None, stall_ns, arrival_error_ns });
+            return Ok(Delivered { window: None, entered: None, arrival_error_ns });
         }
         let window = Window::decode(&side.body, &self.layout).map_err(|error| error.to_string())?;
         if window.totals.packets != side.packets {
@@ -128,7 +125,7 @@ impl Windows {
         }
         let arrival_error_ns = Some(window.arrival_error_ns);
         let window = Some(Arc::new(window));
-        Ok(Delivered { window, entered: None, stall_ns, arrival_error_ns })
+        Ok(Delivered { window, entered: None, arrival_error_ns })
     }
 
     /// What a window of so many epochs showed, while the deployment was in `state`, and why it is
@@ -188,19 +185,14 @@ impl Windows {
         problems: &mut Vec<String>,
     ) -> Option<SinkView> {
         let name = delivery.node.name.clone();
-        let stall_ns = delivery.came().map(|(_, side)| side.stall_ns).max().unwrap_or(0);
         let window = delivery.came().find_map(|(_, side)| side.window.clone())?;
-        if stall_ns > 0 {
-            let late_ms = stall_ns as f64 / 1e6;
-            problems.push(format!("{name}: it changed windows {late_ms:.1} ms too late"));
-        }
         if window.unmarked > 0 {
             let unmarked = window.unmarked;
             problems.push(format!("{name}: {unmarked} packets had no mark that says their window"));
         }
         let end = &delivery.end;
         let has_all_packets = end.late_packets == Some(0) && window.unmarked == 0;
-        let is_in_time = end.clock.is_none() && stall_ns == 0;
+        let is_in_time = end.clock.is_none() && delivery.doubts.is_empty();
         Some(SinkView {
             name,
             family: self.hash_keys.at(epoch).family.clone(),

@@ -87,7 +87,7 @@ impl Played {
                 sides.insert(0, (ingress, side(ingress, 0, Vec::new())));
             }
             let end = NodeEnd { late_packets: Some(0), ..NodeEnd::default() };
-            delivered.push(Delivery { node: node.clone(), sides, end });
+            delivered.push(Delivery { node: node.clone(), sides, doubts: Vec::new(), end });
         }
         let head = EpochHead { epoch: FIRST_EPOCH, start_unix_ns: start, length_ms: 100 };
         let of = Collected { head, nodes: delivered, topology: None };

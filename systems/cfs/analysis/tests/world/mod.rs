@@ -29,6 +29,8 @@ pub(crate) struct Network {
     /// What each node kept in the window.
     pub(crate) windows: Vec<Window>,
     pub(crate) late: Vec<Option<u64>>,
+    /// Why what each counts is in doubt.
+    pub(crate) doubts: Vec<Vec<String>>,
     /// Nodes with the version before that in which words follow from wide keys.
     pub(crate) older: Vec<usize>,
     pub(crate) window: u64,
@@ -67,9 +69,9 @@ impl Network {
             id: std::num::NonZeroU16::MIN,
         };
         let analysis = Cfs.start(&deployment).unwrap().unwrap();
-        let (windows, late) = (Vec::new(), Vec::new());
+        let (windows, late, doubts) = (Vec::new(), Vec::new(), Vec::new());
         let mut network =
-            Self { keys, nodes, analysis, windows, late, older: Vec::new(), window: 1000 };
+            Self { keys, nodes, analysis, windows, late, doubts, older: Vec::new(), window: 1000 };
         network.begin();
         network
     }
@@ -99,6 +101,7 @@ impl Network {
             window.ends = (node.role == Role::Edge).then(|| ends.clone());
         }
         self.late = vec![Some(0); self.nodes.len()];
+        self.doubts = vec![Vec::new(); self.nodes.len()];
     }
 
     pub(crate) fn position(&self, node: &str) -> usize {
@@ -241,6 +244,7 @@ impl Network {
             Delivery {
                 node: node.clone(),
                 sides: kinds(node.role).iter().map(side).collect(),
+                doubts: self.doubts[at].clone(),
                 end: NodeEnd { late_packets: self.late[at], ..NodeEnd::default() },
             }
         };

@@ -32,6 +32,7 @@ impl Network {
         let delivery = Delivery {
             node: Arc::new(node),
             sides: vec![(SideKind::Egress, Some(side))],
+            doubts: Vec::new(),
             end: NodeEnd { late_packets: Some(0), ..NodeEnd::default() },
         };
         let head = EpochHead { epoch, start_unix_ns: clock().start_of(epoch), length_ms: 1000 };

@@ -172,6 +172,8 @@ struct Network {
     lcores: usize,
     window: u64,
     late: u64,
+    /// Why what they count is in doubt.
+    doubts: Vec<String>,
     /// What became of packets that entered, all at e2.
     entered: Option<Entered>,
     /// Whether e2 is a Tofino.
@@ -205,6 +207,7 @@ impl Network {
             lcores,
             window: 1000,
             late: 0,
+            doubts: Vec::new(),
             entered,
             tofino,
             inflated: (Vec::new(), 0),
@@ -280,6 +283,7 @@ impl Network {
             Delivery {
                 node: Arc::new(node),
                 sides,
+                doubts: self.doubts.clone(),
                 end: NodeEnd { late_packets: Some(self.late), ..NodeEnd::default() },
             }
         };
@@ -486,9 +490,16 @@ fn a_flow_without_a_row_that_waits_is_named_by_an_estimate() {
 
 #[test]
 fn where_packets_came_late_nothing_is_exact() {
-    let mut network = Network::new(layout(Shape::default()), 1);
-    network.late = 1;
-    let report = network.report([&packets_of(1, 1, 50), &[]]);
+    let late = |network: &mut Network| network.late = 1;
+    let doubtful = |network: &mut Network| network.doubts = vec!["it was late".to_owned()];
+    for change in [late, doubtful] {
+        let mut network = Network::new(layout(Shape::default()), 1);
+        change(&mut network);
+        nothing_is_exact(&network.report([&packets_of(1, 1, 50), &[]]));
+    }
+}
+
+fn nothing_is_exact(report: &SystemReport<Found>) {
     assert!(!report.complete);
     let [flow] = &report.findings.flows[..] else { panic!("{:?}", report.findings.flows) };
     let unknown = Packets { packets: None, at_least: 50, at_most: None };
