@@ -1,6 +1,6 @@
 //! What a switch must do next, and when.
 
-use crate::clock::EpochClock;
+use crate::clock::{EpochClock, Guards};
 
 /// A step of the rotation. See the [crate](crate) for the order in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub struct Due {
 #[derive(Clone, Copy, Debug)]
 pub struct Schedule {
     clock: EpochClock,
+    /// How much earlier than the clock says epochs are armed.
+    ahead_ns: u64,
     next: Event,
     next_at_ns: u64,
 }
@@ -33,8 +35,17 @@ pub struct Schedule {
 impl Schedule {
     /// The schedule whose first event is the arming of `epoch`.
     pub fn starting_with(clock: EpochClock, epoch: u64) -> Self {
-        let next = Event::Arm(epoch);
-        Self { clock, next, next_at_ns: clock.arm_time(epoch) }
+        Self::arming_ahead(clock, epoch, 0)
+    }
+
+    /// The same for a switch that needs up to `ahead_ns` nanoseconds to arm an epoch: each is due
+    /// so much earlier, at most by half the time from the last taking to the clock's arming.
+    pub fn arming_ahead(clock: EpochClock, epoch: u64, ahead_ns: u64) -> Self {
+        let Guards { clock_ns, flight_ns } = clock.guards();
+        let idle_ns = clock.length_ns() - flight_ns - 2 * clock_ns;
+        let ahead_ns = ahead_ns.min(idle_ns / 2);
+        let next_at_ns = clock.arm_time(epoch).saturating_sub(ahead_ns);
+        Self { clock, ahead_ns, next: Event::Arm(epoch), next_at_ns }
     }
 
     /// The clock that the schedule follows.
@@ -65,7 +76,7 @@ impl Schedule {
             Event::Take(epoch) => Event::Arm(epoch + 2),
         };
         self.next_at_ns = match self.next {
-            Event::Arm(epoch) => self.clock.arm_time(epoch),
+            Event::Arm(epoch) => self.clock.arm_time(epoch).saturating_sub(self.ahead_ns),
             Event::Flip(epoch) => self.clock.start_of(epoch),
             Event::Take(epoch) => self.clock.take_time(epoch),
         };
@@ -76,7 +87,6 @@ impl Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Guards;
     use proptest::prelude::*;
 
     #[test]
@@ -102,6 +112,19 @@ mod tests {
             ]
         );
         assert_eq!(schedule.next(), Event::Take(11));
+    }
+
+    #[test]
+    fn who_needs_time_to_arm_begins_earlier_but_after_the_last_taking() {
+        let clock = EpochClock::new(50_000_000, Guards::default()).unwrap();
+        for (ahead_ns, armed_ms) in [(5_000_000, [494, 544]), (1 << 40, [480, 530])] {
+            let mut schedule = Schedule::arming_ahead(clock, 10, ahead_ns);
+            let mut armed = Vec::new();
+            while let Some(due) = schedule.due(549_000_000) {
+                armed.extend(matches!(due.event, Event::Arm(_)).then_some(due.at_ns / 1_000_000));
+            }
+            assert_eq!(armed, armed_ms);
+        }
     }
 
     proptest! {

@@ -19,7 +19,7 @@ use tracing::warn;
 use crate::config::CarrierKind;
 use crate::counters::{Counters, LEFT, cells};
 use crate::driver::Driver;
-use crate::gatherer::Task;
+use crate::gatherer::{Task, ahead_ns};
 use crate::marks::{self, Marks};
 use crate::notices::{Readings, Streams};
 use crate::system::{Closed, Plan, side_at_flip, side_at_take};
@@ -54,8 +54,10 @@ pub(crate) struct Ready {
 struct Group {
     /// The epoch under way, unless it is not measured.
     measured: Option<Ready>,
-    /// The last epoch, and how many packets had not been recorded when it was closed.
-    closed: Option<(u64, u64)>,
+    /// The last epoch.
+    closed: Option<u64>,
+    /// How many packets had not been recorded when it was closed.
+    before: u64,
     /// How many packets had not been recorded when the group was opened.
     opened: Option<u64>,
     /// How many packets had come without a mark by then.
@@ -68,7 +70,9 @@ struct Group {
 struct Window {
     /// Whether each of its epochs so far was measured.
     is_whole: bool,
-    stall_ns: u64,
+    /// By how much its packets were stamped, and its group closed, too late.
+    flip_ns: u64,
+    take_ns: u64,
     late_packets: u64,
     unrecorded: u64,
     foreign_packets: u64,
@@ -152,9 +156,11 @@ impl Pilot {
     }
 
     fn rotate(&mut self, stop: &AtomicBool) -> Result<(), ClientError> {
-        let mut schedule = Schedule::starting_with(self.clock, self.first_epoch);
+        let ahead_ns = ahead_ns(&self.clock);
+        let mut schedule = Schedule::arming_ahead(self.clock, self.first_epoch, ahead_ns);
         let mut state = State::default();
         let mut counted = self.count()?;
+        state.groups.iter_mut().for_each(|group| group.before = counted[2]);
         // What enters before the first epoch has the other bit. Its group was clean before that was
         // so, and that of the other one is to be cleared as well. Where marks are signed, it is not
         // marked before the first epoch is armed: it may be too early for that bit.
@@ -177,7 +183,7 @@ impl Pilot {
                     }
                 }
                 Some(Due { event: Event::Flip(epoch), at_ns }) => {
-                    self.flip(epoch, at_ns, &state)?;
+                    self.flip(epoch, at_ns, &mut state)?;
                 }
                 Some(Due { event: Event::Take(epoch), at_ns }) if epoch >= self.first_epoch => {
                     counted = self.take(epoch, at_ns, &mut state, counted)?;
@@ -216,15 +222,25 @@ impl Pilot {
             }
         }
         group.measured = ready;
+        let late_ns = unix_ns().saturating_sub(self.clock.arm_time(epoch));
         let [.., counted, unmarked] = self.count()?;
+        // These came while it was closed, and may be of either epoch where it is opened late. They
+        // count as late of the one before, which makes the controller doubt this one.
+        let outside = counted.saturating_sub(group.before);
+        if late_ns > 0 && outside > 0 {
+            warn!(epoch, late_us = late_ns / 1000, packets = outside, "opened late by the driver");
+        }
         group.unmarked = unmarked;
         group.opened = group.measured.is_some().then_some(counted);
         let next = self.numbers()?;
         let begins = (epoch == self.first(epoch)).then(|| self.parity(epoch));
         let numbers = readings.arm(timestamp_bit(epoch), begins, &next);
-        if let Some((closed, before)) = group.closed.take() {
+        let closed = group.closed.take();
+        // Before the first epochs there is none that they could count of.
+        let has_all = late_ns == 0 || outside == 0 || closed.is_some();
+        if let Some(closed) = closed {
             let window = &mut windows[self.parity(closed)];
-            window.late_packets += counted.saturating_sub(before);
+            window.late_packets += outside;
             let (epoch, late_packets) = (self.first(closed), window.late_packets);
             if self.is_last(closed) && self.is_reported(epoch) {
                 self.task(Task::Seal { epoch, late_packets, numbers });
@@ -234,22 +250,25 @@ impl Pilot {
         if begins.is_some() {
             *window = Window { is_whole: true, ..Window::default() };
         }
-        window.is_whole &= group.measured.is_some();
+        window.is_whole &= group.measured.is_some() && has_all;
         self.allow_notices(&next)
     }
 
-    fn flip(&self, epoch: u64, at_ns: u64, state: &State) -> Result<(), ClientError> {
+    fn flip(&self, epoch: u64, at_ns: u64, state: &mut State) -> Result<(), ClientError> {
         self.stamp(epoch)?;
         let late_ns = unix_ns().saturating_sub(at_ns);
         let before = self.first(epoch - 1);
+        let window = &mut state.windows[self.parity(before)];
+        if late_ns > self.clock.guards().flight_ns && self.shares_bit_with_next_window(epoch - 1) {
+            window.flip_ns = window.flip_ns.max(late_ns);
+        }
         let is_over = self.is_last(epoch - 1) && self.is_reported(before) && !self.ingress_at_take;
         if let Some(side) = side_at_flip(self.role).filter(|_| is_over)
-            && state.windows[self.parity(before)].is_whole
+            && window.is_whole
             && let Some(ready) = &state.groups[timestamp_bit(epoch - 1)].measured
         {
-            let stall_ns = if late_ns > self.clock.guards().flight_ns { late_ns } else { 0 };
             let plan = ready.plan.clone();
-            let closed = Closed { stall_ns, ..Closed::in_time(before, side, plan) };
+            let closed = Closed { stall_ns: window.flip_ns, ..Closed::in_time(before, side, plan) };
             self.task(Task::Collect(closed));
         }
         Ok(())
@@ -288,10 +307,10 @@ impl Pilot {
             self.driver.change(&ready.gate, &[])?;
         }
         let now_ns = unix_ns();
-        group.closed = Some((epoch, counted[2]));
+        (group.closed, group.before) = (Some(epoch), counted[2]);
         let window = &mut windows[self.parity(epoch)];
-        if now_ns >= self.clock.arm_time(epoch + 2) {
-            window.stall_ns = window.stall_ns.max(now_ns.saturating_sub(at_ns));
+        if now_ns >= self.clock.arm_time(epoch + 2) && self.shares_bit_with_next_window(epoch) {
+            window.take_ns = window.take_ns.max(now_ns.saturating_sub(at_ns));
         }
         window.unrecorded += counted[0].saturating_sub(before[0]);
         window.foreign_packets += foreign_packets;
@@ -299,11 +318,12 @@ impl Pilot {
         if self.is_last(epoch) {
             let epoch = self.first(epoch);
             let measured = measured.filter(|_| window.is_whole && self.is_reported(epoch));
+            let flip_ns = if self.ingress_at_take { window.flip_ns } else { 0 };
             let closed = measured.map(|ready| Closed {
                 epoch,
                 side: side_at_take(self.role),
                 plan: ready.plan,
-                stall_ns: window.stall_ns,
+                stall_ns: window.take_ns.max(flip_ns),
                 unrecorded: window.unrecorded,
                 foreign_packets: window.foreign_packets,
                 unmarked: self.marked_by.marks.as_ref().map(|_| window.unmarked),
@@ -318,6 +338,11 @@ impl Pilot {
     /// The first epoch of an epoch's window.
     fn first(&self, epoch: u64) -> u64 {
         epoch - epoch % self.window
+    }
+
+    /// Whether the timestamp bit of an epoch next means another window.
+    fn shares_bit_with_next_window(&self, epoch: u64) -> bool {
+        self.first(epoch + 2) != self.first(epoch)
     }
 
     /// Whether the routes changed in a window, or a moment before it: its first packets came from

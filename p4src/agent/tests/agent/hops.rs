@@ -29,17 +29,17 @@ use crate::rig::{Daemon, EPOCH_MS, KEY, LIMIT, Model, attention, layout, packets
 /// The systems of a release that has both.
 pub(crate) static BOTH: [&dyn System; 2] = [&ChameleMon, &Hops::EVERYWHERE];
 
-fn program() -> Program {
+pub(crate) fn program() -> Program {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../hops.p4");
     Program::load(path, &[]).unwrap()
 }
 
 /// A configuration of a switch that runs it.
-fn text(driver: SocketAddr, controller: SocketAddr) -> String {
+pub(crate) fn text(driver: SocketAddr, controller: SocketAddr) -> String {
     crate::rig::text(driver, controller).replace("[driver]\n", "[driver]\nprogram = \"hops\"\n")
 }
 
-fn hops() -> SystemSetup {
+pub(crate) fn hops() -> SystemSetup {
     let setup = Setup { flows: 1, window: 1 }.encode();
     SystemSetup { system: ID, version: 1, setup, plan: Vec::new() }
 }

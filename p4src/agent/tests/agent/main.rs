@@ -18,3 +18,4 @@ mod sketchint;
 mod sketchint_edge;
 mod sketchint_inflated;
 mod sketchint_windows;
+mod slow;
