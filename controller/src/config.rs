@@ -390,7 +390,7 @@ impl Config {
     }
 
     /// The section of the system called `name`; null where there is none.
-    pub(crate) fn section(&self, name: &str) -> &serde_json::Value {
+    pub fn section(&self, name: &str) -> &serde_json::Value {
         self.sections.get(name).unwrap_or(&serde_json::Value::Null)
     }
 

@@ -29,7 +29,7 @@ mod systems;
 mod transit;
 mod unlogged;
 mod usage;
-mod wires;
+pub(crate) mod wires;
 mod witness;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -10,7 +10,7 @@ use crate::simulate::{AtSwitches, Came};
 
 /// Packets that came to switches.
 #[derive(Debug, Default)]
-pub(super) struct Wires {
+pub(crate) struct Wires {
     epochs: BTreeMap<u64, AtSwitches>,
 }
 
@@ -18,7 +18,7 @@ impl Wires {
     /// A packet from its IP header on, of the epoch that its mark says, came to the switch at a
     /// position, `is_edge` where that is an edge; `entered` where a host behind that switch has
     /// sent it. Edges count the bytes of hosts, and not those of INT stacks between edges.
-    pub(super) fn note(
+    pub(crate) fn note(
         &mut self,
         key: WideKey,
         (packet, is_edge): (&[u8], bool),
@@ -35,7 +35,7 @@ impl Wires {
     }
 
     /// What came to switches in these epochs.
-    pub(super) fn of(&self, epochs: Range<u64>) -> AtSwitches {
+    pub(crate) fn of(&self, epochs: Range<u64>) -> AtSwitches {
         let mut sum = AtSwitches::new();
         for (key, switches) in self.epochs.range(epochs).flat_map(|(_, flows)| flows) {
             let of_flow = sum.entry(*key).or_default();
@@ -50,7 +50,7 @@ impl Wires {
     }
 
     /// Forgets the epochs before `epoch`.
-    pub(super) fn forget_before(&mut self, epoch: u64) {
+    pub(crate) fn forget_before(&mut self, epoch: u64) {
         self.epochs = self.epochs.split_off(&epoch);
     }
 }

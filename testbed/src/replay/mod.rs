@@ -3,9 +3,13 @@
 //! The edges are the live switch's own workers and collectors, the analysis is the controller's
 //! own; only ports, clocks and the connection are missing. Epochs follow the capture's timestamps,
 //! packets travel from edge to edge in no time, and whoever replays decides which of them are lost.
+//!
+//! [`Replay`] is ChameleMon alone. Any systems, and switches between the edges, are a [`Line`], in
+//! which nodes and controller are connected as in a simulation.
 
 mod edge;
 mod file;
+mod line;
 mod lose;
 
 use anyhow::Result;
@@ -18,7 +22,8 @@ use calumma_epoch::EpochClock;
 use calumma_sketch::{HashKey, WideKey};
 
 use self::edge::Edge;
-pub use self::file::run;
+pub use self::file::{run, run_line};
+pub use self::line::{Held, Line, MOST_HOPS, Outcome, Passage};
 pub use self::lose::Lose;
 
 /// Epochs without a packet after which the replay begins anew instead of living through them.

@@ -6,6 +6,9 @@
 //! frame perhaps a part. What it has received is sent again over the next connection, beside what
 //! was lost, so frames come twice, and older ones behind newer ones.
 
+use anyhow::Result;
+use calumma_sketch::HashKey;
+
 use super::controller::Outgoing;
 use super::network::{Event, RETRY_NS, Simulation};
 use crate::workload::Draw;
@@ -101,6 +104,20 @@ impl Simulation {
     /// Connections that have broken by what is drawn.
     pub fn broken_connections(&self) -> u64 {
         self.wires.broken
+    }
+
+    /// Has the controller change the hash key, from the next epoch on that all nodes can follow.
+    /// Gives that epoch, counted from 0; `None` where the controller is away, or has changed it a
+    /// moment ago.
+    ///
+    /// # Errors
+    /// As [`run_epoch`](Self::run_epoch).
+    pub fn rotate_key(&mut self, key: HashKey) -> Result<Option<u64>> {
+        let now_ns = self.now_ns();
+        let rotated = self.controller.as_mut().and_then(|of| of.rotate(key, now_ns));
+        let Some((epoch, messages)) = rotated else { return Ok(None) };
+        messages.into_iter().for_each(|message| self.tell(message));
+        Ok(Some(epoch - self.first_epoch))
     }
 
     /// Sends a node a message of the controller over the connection that it has now.

@@ -467,6 +467,11 @@ impl Controller {
         self.lanes.iter().map(|lane| lane.unreported).min().unwrap_or(u64::MAX)
     }
 
+    /// The epochs of a window of each system that runs; 1 of one that has none.
+    pub(super) fn windows(&self) -> impl Iterator<Item = u64> {
+        self.lanes.iter().map(|lane| lane.window)
+    }
+
     /// When it gives up waiting for the next epoch.
     pub(super) fn next_deadline(&self) -> Option<u64> {
         self.lanes.iter().filter_map(Lane::next_deadline).min()

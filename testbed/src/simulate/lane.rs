@@ -117,6 +117,8 @@ pub(super) enum Done {
 pub(super) struct Lane {
     pub(super) system: &'static dyn System,
     pub(super) first_epoch: u64,
+    /// The epochs of its windows; 1 where it has none.
+    pub(super) window: u64,
     /// The first epoch that it does not run in any more, once it has been switched off.
     end: Option<u64>,
     /// The first epoch that it has not reported.
@@ -145,7 +147,7 @@ impl Lane {
         (nodes, keys): (&[Arc<Node>], &HashKeys),
         (first_epoch, now_ns): (u64, u64),
     ) -> Result<Self> {
-        let mut steering = None;
+        let (mut steering, mut window) = (None, 1);
         let name = system.name();
         let runs_on = |node: &Arc<Node>| system.roles().contains(&node.role);
         let at: Vec<usize> = (0..nodes.len()).filter(|&at| runs_on(&nodes[at])).collect();
@@ -160,14 +162,16 @@ impl Lane {
             let analysis = system.start(&deployment);
             let analysis = analysis.map_err(|problem| anyhow!("[{name}]: {problem}"))?;
             let analysis = analysis.with_context(|| format!("{name} has no analysis"))?;
-            let of = (system.offer().system, analysis.window());
+            window = analysis.window().max(1);
+            let of = (system.offer().system, window);
             let steer = analysis.steer();
             steering = steer.map(|steer| Steering::new(steer, of, at.iter().copied(), now_ns));
             let topologies = Arc::new(Topologies::new(Some(topology.clone())));
             let analysing = Analysing::new(analysis, nodes, clock, setup.grace_ns, topologies);
             Analysis::Other(Box::new(analysing), at)
         };
-        Ok(Self { system, first_epoch, end: None, unreported: first_epoch, steering, analysis })
+        let (end, unreported) = (None, first_epoch);
+        Ok(Self { system, first_epoch, window, end, unreported, steering, analysis })
     }
 
     pub(super) fn id(&self) -> SystemId {

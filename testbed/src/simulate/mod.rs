@@ -11,6 +11,7 @@
 //! and make a hundred thousand flows an epoch affordable.
 
 mod archived;
+mod captured;
 mod clock;
 mod control;
 mod controller;

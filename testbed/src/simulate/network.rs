@@ -6,7 +6,6 @@ use anyhow::{Result, ensure};
 use calumma_analysis::{self as analysis, HashKeys};
 use calumma_edge::packet;
 use calumma_plane::Counters;
-use calumma_sketch::HashKey;
 
 use super::archived::Archived;
 use super::control::Wires;
@@ -97,7 +96,7 @@ pub struct Simulation {
     /// The first epoch, counted from 0, that has not been reported, by system.
     reported: BTreeMap<&'static str, u64>,
     pub(super) truth: Truths,
-    outcomes: Vec<Outcome>,
+    pub(super) outcomes: Vec<Outcome>,
     others: Vec<SystemOutcome>,
     /// What goes on; empty but for its memory.
     onward: Vec<(u64, Load)>,
@@ -112,6 +111,16 @@ impl Simulation {
     /// # Errors
     /// When layout or attention are invalid, or packets would wait for too long.
     pub fn new(setup: Setup, topology: Topology, clocks: Vec<SwitchClock>) -> Result<Self> {
+        Self::at(BEGIN_NS, setup, topology, clocks)
+    }
+
+    /// The same at the time `begin_ns`, the epoch of which is the first.
+    pub(super) fn at(
+        begin_ns: u64,
+        setup: Setup,
+        topology: Topology,
+        clocks: Vec<SwitchClock>,
+    ) -> Result<Self> {
         let switches = nodes(&topology);
         ensure!(clocks.len() == switches, "{switches} switches, but {} clocks", clocks.len());
         setup.layout.validate()?;
@@ -119,7 +128,7 @@ impl Simulation {
         setup.check_carrier(&topology)?;
         link::check(&topology, &setup)?;
         let routes = Routes::new(&topology);
-        let first_epoch = setup.clock.epoch_at(BEGIN_NS);
+        let first_epoch = setup.clock.epoch_at(begin_ns);
         let nodes = clocks.into_iter().enumerate();
         let nodes = nodes.map(|(at, clock)| Node::new(identity(&topology, at), &setup, clock, 0));
         let nodes = nodes.collect();
@@ -136,7 +145,7 @@ impl Simulation {
                 &topology,
                 &expected(&topology),
                 &keys,
-                BEGIN_NS,
+                begin_ns,
             )?),
             archived: None,
             keys,
@@ -338,20 +347,6 @@ impl Simulation {
         self.setup.systems.on = names;
         self.report(now_ns)?;
         Ok(from)
-    }
-
-    /// Has the controller change the hash key, from the next epoch on that all nodes can follow.
-    /// Gives that epoch, counted from 0; `None` where the controller is away, or has changed it a
-    /// moment ago.
-    ///
-    /// # Errors
-    /// As [`run_epoch`](Self::run_epoch).
-    pub fn rotate_key(&mut self, key: HashKey) -> Result<Option<u64>> {
-        let now_ns = self.now_ns();
-        let rotated = self.controller.as_mut().and_then(|of| of.rotate(key, now_ns));
-        let Some((epoch, messages)) = rotated else { return Ok(None) };
-        messages.into_iter().for_each(|message| self.tell(message));
-        Ok(Some(epoch - self.first_epoch))
     }
 
     /// What systems other than ChameleMon have reported since this was asked last: of each system

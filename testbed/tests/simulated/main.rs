@@ -14,6 +14,7 @@ mod p4_identification;
 mod p4_sketchint;
 mod probes;
 mod replay;
+mod replay_systems;
 mod reports;
 mod rotation;
 mod scenarios;

@@ -118,7 +118,7 @@ fn check_with(path: &Path, setup: Setup, lose: Lose) -> u64 {
 
 /// A capture of `packets` packets of Zipf-like flows over a quarter of a second, every seventh with
 /// ECN "congestion experienced".
-fn made_up(packets: u32) -> PathBuf {
+pub(crate) fn made_up(packets: u32) -> PathBuf {
     let path = std::env::temp_dir().join(format!("calumma-{}-{packets}.pcap", std::process::id()));
     let mut writer = PcapWriter::new(Vec::new()).unwrap();
     for n in 0..packets {
@@ -135,7 +135,7 @@ fn made_up(packets: u32) -> PathBuf {
 }
 
 /// Half of the packets of [`made_up`] as IPv6: flows of both families whose addresses end alike.
-fn made_up_of_both_families(packets: u32) -> PathBuf {
+pub(crate) fn made_up_of_both_families(packets: u32) -> PathBuf {
     let path = std::env::temp_dir().join(format!("calumma-{}-dual.pcap", std::process::id()));
     let narrow = made_up(packets);
     let mut capture = Capture::open(&narrow).unwrap();
