@@ -38,12 +38,26 @@ pub(crate) struct Filter {
 }
 
 /// Where a flow is noted.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Noted {
     /// Its upper bits say in which block.
     pub(crate) block: u32,
     /// Says which bits of the block.
     pub(crate) bits: u32,
+}
+
+impl Noted {
+    /// The block that says it, of so many.
+    #[inline(always)]
+    pub(crate) fn block(self, blocks: u32) -> usize {
+        ((u64::from(self.block) * u64::from(blocks)) >> 32) as usize
+    }
+}
+
+/// Which bit of this word of its block a flow sets.
+#[inline(always)]
+pub(crate) fn place(word: usize, noted: Noted) -> usize {
+    (noted.bits.wrapping_mul(SALTS[word]) >> 27) as usize
 }
 
 impl Filter {
@@ -73,6 +87,11 @@ impl Filter {
     /// Forgets all flows.
     pub(crate) fn clear(&mut self) {
         self.blocks[..self.used as usize].fill(Block([0; WORDS]));
+    }
+
+    /// Blocks that are in use.
+    pub(crate) fn used(&self) -> usize {
+        self.used as usize
     }
 
     /// A copy of the blocks that are in use.
@@ -107,7 +126,7 @@ impl Filter {
 
     #[inline(always)]
     fn block(&self, noted: Noted) -> usize {
-        ((u64::from(noted.block) * u64::from(self.used)) >> 32) as usize
+        noted.block(self.used)
     }
 
     #[inline(always)]

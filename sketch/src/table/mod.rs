@@ -62,6 +62,7 @@ mod refused;
 mod rows;
 mod selection;
 mod sink;
+mod sliced;
 #[cfg(test)]
 mod tests;
 
@@ -73,3 +74,4 @@ pub use self::order::{Rank, Words};
 pub use self::refused::{Refused, Spot};
 pub use self::rows::{RowTable, Shape};
 pub use self::sink::{Flow, Flows, Sink, Turnover};
+pub use self::sliced::Sliced;

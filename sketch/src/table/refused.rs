@@ -7,7 +7,7 @@ use super::order::{Order, Rank, Words};
 use crate::hash::Hashes;
 
 /// Where filters note a flow, however large each of them is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Spot(Noted);
 
 impl Spot {
@@ -16,6 +16,16 @@ impl Spot {
     pub fn of(hashes: &Hashes) -> Self {
         let words = Words::of(hashes);
         Self(noted(tag(words.tag), Order::new(Rank::default(), &words)))
+    }
+
+    /// Flows in this order are near each other in every filter.
+    #[inline]
+    pub fn order(self) -> u32 {
+        self.0.block
+    }
+
+    pub(super) fn noted(self) -> Noted {
+        self.0
     }
 }
 
@@ -40,6 +50,11 @@ impl Refused {
     /// One with these words; `None` where no filter has as many.
     pub fn from_words(words: &[u32]) -> Option<Self> {
         Filter::from_words(words).map(Self)
+    }
+
+    /// Its size: how often it has the words of the smallest one.
+    pub fn size(&self) -> usize {
+        self.0.used()
     }
 
     /// Notes the flow with these hashes.

@@ -69,8 +69,8 @@ impl<'a> Judged<'a> {
     }
 
     /// What a report lists of it.
-    pub(crate) fn listed(&self, view: &View<'a>, seen: &[Seen<'a>]) -> FlowCount {
-        let hop = |seen: Seen<'a>| HopCount {
+    pub(crate) fn listed(&self, view: &View<'_>, seen: &[Seen<'_>]) -> FlowCount {
+        let hop = |seen: Seen<'_>| HopCount {
             node: view.node(&seen).name.to_owned(),
             hop: view.hop_of(&seen),
             packets: seen.entry.packets,

@@ -12,7 +12,7 @@ use calumma_sketch::{FlowKey, HashFamily, Hashes, Key, KeyKind, WideKey};
 use calumma_wire::{Role, SideKind};
 
 use crate::addresses::{Addresses, Place};
-use crate::answers::Answers;
+use crate::answers::{Answers, Noted};
 use crate::coverage::{dst, src};
 use crate::parameters::{HostsAre, Paths};
 use crate::report::KeptIn;
@@ -46,7 +46,7 @@ pub(crate) struct NodeView<'a> {
     pub(crate) unrecorded: u64,
 }
 
-impl NodeView<'_> {
+impl<'a> NodeView<'a> {
     /// Whether a count has all packets of the flow that the node received.
     pub(crate) fn is_exact(&self, entry: &Entry) -> bool {
         self.is_exact_on(entry, entry.sides)
@@ -65,7 +65,7 @@ impl NodeView<'_> {
 
     /// What it noted of packets that no entry has and that came on a side. `None` where it notes
     /// nothing of them, or where that is not all.
-    pub(crate) fn notes(&self, side: u8) -> Option<Notes<'_>> {
+    pub(crate) fn notes(&self, side: u8) -> Option<Notes<'a>> {
         if !self.is_sound || !self.has_recorded(side) {
             return None;
         }
@@ -192,7 +192,9 @@ pub(crate) struct View<'a> {
     /// count.
     unproven: Vec<u64>,
     doubts: Doubts,
-    /// What filters say of the flows that were asked about last.
+    /// What edges noted of flows that no entry has, put in order when it is first asked for.
+    noted: OnceCell<Noted<'a>>,
+    /// What that says of the flows that were asked about last.
     answers: RefCell<Option<Answers>>,
     numbering: Option<Numbering<'a>>,
 }
@@ -237,6 +239,7 @@ impl<'a> View<'a> {
             misses_edges: false,
             unproven: Vec::new(),
             doubts: Doubts::default(),
+            noted: OnceCell::new(),
             answers: RefCell::new(None),
             numbering: None,
         };
@@ -464,18 +467,20 @@ impl<'a> View<'a> {
         let known = answers.as_ref().and_then(|of| of.may_have(side, flow, word));
         known.unwrap_or_else(|| {
             let first = Answers::first_beside(flow);
-            let of = Answers::of(&self.nodes, first, |keys| &self.hashes(keys)[first..]);
+            let flows = (first, self.flows.len() - first);
+            let noted = self.noted.get_or_init(|| Noted::of(&self.nodes));
+            let of = Answers::of(noted, flows, |keys| &self.hashes(keys)[first..]);
             answers.insert(of).may_have(side, flow, word).unwrap_or(u64::MAX)
         })
     }
 
     /// The node of a count.
-    pub(crate) fn node(&self, seen: &Seen<'a>) -> &NodeView<'a> {
+    pub(crate) fn node(&self, seen: &Seen<'_>) -> &NodeView<'a> {
         &self.nodes[seen.node]
     }
 
     /// Whether a count has all packets of the flow that its node received.
-    pub(crate) fn is_exact(&self, seen: &Seen<'a>) -> bool {
+    pub(crate) fn is_exact(&self, seen: &Seen<'_>) -> bool {
         self.node(seen).is_exact(seen.entry)
     }
 }
