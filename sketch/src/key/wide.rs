@@ -81,15 +81,18 @@ impl WideKey {
     }
 
     /// Source address; an IPv4 one mapped.
+    #[inline]
     pub fn src(&self) -> Ipv6Addr {
         self.address(0)
     }
 
     /// Destination address; an IPv4 one mapped.
+    #[inline]
     pub fn dst(&self) -> Ipv6Addr {
         self.address(1)
     }
 
+    #[inline]
     fn address(&self, at: usize) -> Ipv6Addr {
         let mut octets = [0; 16];
         octets.copy_from_slice(&self.0[16 * at..16 * at + 16]);
@@ -97,11 +100,13 @@ impl WideKey {
     }
 
     /// Source port, 0 where the protocol has none.
+    #[inline]
     pub fn sport(&self) -> u16 {
         u16::from_be_bytes([self.0[32], self.0[33]])
     }
 
     /// Destination port, 0 where the protocol has none.
+    #[inline]
     pub fn dport(&self) -> u16 {
         u16::from_be_bytes([self.0[34], self.0[35]])
     }
@@ -138,6 +143,7 @@ impl Key for WideKey {
     }
 
     /// IPv4 addresses as such where both are mapped ones.
+    #[inline]
     fn addresses(&self) -> (IpAddr, IpAddr) {
         let (src, dst) = (self.src(), self.dst());
         match (src.to_ipv4_mapped(), dst.to_ipv4_mapped()) {
@@ -146,10 +152,12 @@ impl Key for WideKey {
         }
     }
 
+    #[inline]
     fn ports(&self) -> (u16, u16) {
         (self.sport(), self.dport())
     }
 
+    #[inline]
     fn protocol(&self) -> u8 {
         self.protocol()
     }

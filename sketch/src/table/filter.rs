@@ -94,6 +94,11 @@ impl Filter {
         self.used as usize
     }
 
+    /// The words of a block that is in use.
+    pub(crate) fn block_words(&self, at: usize) -> &[u32; WORDS] {
+        &self.blocks[at].0
+    }
+
     /// A copy of the blocks that are in use.
     pub(crate) fn compact(&self) -> Self {
         let blocks = self.blocks[..self.used as usize].to_vec().into_boxed_slice();

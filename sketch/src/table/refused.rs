@@ -57,6 +57,10 @@ impl Refused {
         self.0.used()
     }
 
+    pub(super) fn block(&self, at: usize) -> &[u32; WORDS] {
+        self.0.block_words(at)
+    }
+
     /// Notes the flow with these hashes.
     pub fn insert(&mut self, hashes: &Hashes) {
         self.0.insert(Spot::of(hashes).0);

@@ -23,12 +23,14 @@ impl Sliced {
             return None;
         }
         let mut sliced = vec![[[0; BITS]; WORDS]; blocks].into_boxed_slice();
-        for (number, filter) in filters.iter().enumerate() {
-            let words = sliced.as_flattened_mut();
-            for (bits, mut word) in words.iter_mut().zip(filter.words()) {
-                while word != 0 {
-                    bits[word.trailing_zeros() as usize] |= 1 << number;
-                    word &= word - 1;
+        for (at, block) in sliced.iter_mut().enumerate() {
+            for (word, bits) in block.iter_mut().enumerate() {
+                for (half, filters) in filters.chunks(BITS).enumerate() {
+                    let mut rows = [0; BITS];
+                    rows.iter_mut().zip(filters).for_each(|(row, of)| *row = of.block(at)[word]);
+                    let columns = transposed(rows).map(u64::from);
+                    let both = bits.iter_mut().zip(columns);
+                    both.for_each(|(bits, column)| *bits |= column << (BITS * half));
                 }
             }
         }
@@ -44,6 +46,22 @@ impl Sliced {
         let words = block.iter().enumerate();
         words.fold(u64::MAX, |having, (word, bits)| having & bits[place(word, noted)])
     }
+}
+
+/// Columns of bits for rows of bits, the least significant first.
+fn transposed(mut rows: [u32; BITS]) -> [u32; BITS] {
+    // Squares off the diagonal change places, then those in each of the squares.
+    let (mut side, mut mask) = (BITS / 2, u32::MAX >> (BITS / 2));
+    while side > 0 {
+        for at in (0..BITS).filter(|at| at & side == 0) {
+            let differ = (rows[at] >> side ^ rows[at + side]) & mask;
+            rows[at] ^= differ << side;
+            rows[at + side] ^= differ;
+        }
+        side /= 2;
+        mask ^= mask << side;
+    }
+    rows
 }
 
 #[cfg(test)]

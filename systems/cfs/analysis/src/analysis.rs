@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::iter::from_fn;
 use std::sync::Arc;
 
 use calumma_analysis::{
@@ -27,10 +28,10 @@ use crate::losses::Losses;
 use crate::parameters::Parameters;
 use crate::pinning::Pinning;
 use crate::report::{
-    Exact, Found, Guarded, KeptIn, Listed, LoopsNoticed, NodeReport, Residue, SizeBin, Spread,
+    Found, Guarded, KeptIn, Listed, LoopsNoticed, NodeReport, Residue, SizeBin, Spread,
 };
 use crate::residual::Decoded;
-use crate::view::{Delivered, NodeView, PINNED, Seen, View, hashes};
+use crate::view::{Delivered, NodeView, PINNED, Seen, Sums, View, hashes};
 use crate::{dividing, loops, residual, sizes, spread};
 
 /// Names of the classes of ranks.
@@ -168,23 +169,23 @@ impl Analysis for Cooperating {
         view.doubt(hosts, several);
         view.number_by_ports(&self.parameters.hops, setup.seed(window), keyed.family.clone());
         let ends = self.hosts.ends(&view);
-        let mut flows = Vec::new();
+        let mut flows = Vec::with_capacity(view.flows_seen());
         let (mut losses, mut loops, mut path_changes) = (Losses::default(), Vec::new(), Vec::new());
-        let mut entries = Vec::new();
-        let mut suspects = loops::suspects(&view);
-        let mut exact = vec![Exact::default(); view.nodes.len()];
+        let mut entries = Vec::with_capacity(view.flows_seen());
+        let suspects = loops::suspects(&view);
+        let mut suspects = suspects.iter().peekable();
+        let mut without_counts = Vec::new();
         for (key, seen) in view.flows() {
-            for of in seen.iter().filter(|of| view.is_exact(of)) {
-                exact[of.node].add(of.entry);
-            }
-            flows.push(Judged::of(&view, key, seen));
+            flows.push(Judged::of(&view, seen));
             entries.push(seen);
             losses.add(&view, &ends, key, seen);
-            let suspected = suspects.remove(key).unwrap_or_default();
-            loops::find(&view, key, (seen, &suspected), (&mut loops, &mut path_changes));
+            without_counts.extend(from_fn(|| suspects.next_if(|(other, _)| *other < &key)));
+            let suspected = suspects.next_if(|(other, _)| **other == key);
+            let suspected = suspected.map_or(&[][..], |(_, suspected)| suspected);
+            loops::find(&view, key, (seen, suspected), (&mut loops, &mut path_changes));
         }
-        for (key, suspected) in suspects {
-            loops::find(&view, key, (&[], &suspected), (&mut loops, &mut path_changes));
+        for (key, suspected) in without_counts.into_iter().chain(suspects) {
+            loops::find(&view, key, (&[], suspected), (&mut loops, &mut path_changes));
         }
         let monitored = flows.len() as u64;
         let is_decoded = |seen: &&&[Seen<'_>]| seen.iter().all(|of| of.from == KeptIn::Residual);
@@ -207,7 +208,7 @@ impl Analysis for Cooperating {
         } else {
             let mut tables = View::new(&setup, paths, keyed.family.clone(), &collected, &[]);
             tables.doubt_as(&view);
-            let judged = tables.flows().map(|(key, seen)| Judged::of(&tables, key, seen));
+            let judged = tables.flows().map(|(_, seen)| Judged::of(&tables, seen));
             let judged: Vec<_> = judged.collect();
             Estimated::of(&tables, &homes, &judged, total, threshold)
         };
@@ -235,7 +236,7 @@ impl Analysis for Cooperating {
                 superspreader: thresholds.superspreader,
                 coverage_wanted: thresholds.coverage_wanted,
             },
-            nodes: nodes_of(&view, &exact),
+            nodes: view.nodes.iter().map(|node| node_report(view.setup, node)).collect(),
             flows: listed(&view, &flows, &entries, flows_listed),
             heavy_hitters: heavy::hitters(&flows, thresholds.heavy_packets),
             heavy_prefixes: heavy::prefixes(&view, &flows, &entries, thresholds.heavy_packets),
@@ -305,28 +306,22 @@ fn listed(
     entries: &[&[Seen<'_>]],
     most: usize,
 ) -> Vec<crate::report::FlowCount> {
-    let mut largest: Vec<usize> = (0..flows.len()).collect();
-    let size = |at: &usize| (Reverse(flows[*at].packets()), *at);
-    if most < largest.len() {
-        largest.select_nth_unstable_by_key(most, size);
-        largest.truncate(most);
+    let mut largest: Vec<(Reverse<u64>, usize)> = Vec::new();
+    // Of the largest so far the last one.
+    let mut last = None;
+    for of in flows.iter().enumerate().map(|(at, flow)| (Reverse(flow.packets()), at)) {
+        if last.is_some_and(|last| of > last) {
+            continue;
+        }
+        largest.push(of);
+        if most > 0 && largest.len() == 2 * most {
+            last = Some(*largest.select_nth_unstable(most - 1).1);
+            largest.truncate(most);
+        }
     }
-    largest.sort_unstable_by_key(size);
-    largest.into_iter().map(|at| flows[at].listed(view, entries[at])).collect()
-}
-
-impl Exact {
-    fn add(&mut self, entry: &Entry) {
-        self.flows += 1;
-        self.packets = self.packets.saturating_add(entry.packets);
-        self.bytes = self.bytes.saturating_add(entry.bytes);
-    }
-}
-
-/// Every node that delivered, in order, with the flows that each of them counted exactly.
-fn nodes_of(view: &View<'_>, exact: &[Exact]) -> Vec<NodeReport> {
-    let both = view.nodes.iter().zip(exact);
-    both.map(|(node, &exact)| NodeReport { exact, ..node_report(view.setup, node) }).collect()
+    largest.sort_unstable();
+    largest.truncate(most);
+    largest.into_iter().map(|(_, at)| flows[at].listed(view, entries[at])).collect()
 }
 
 fn node_report(setup: &Setup, node: &NodeView<'_>) -> NodeReport {
@@ -336,13 +331,14 @@ fn node_report(setup: &Setup, node: &NodeView<'_>) -> NodeReport {
     let share = |grade: u32| f64::from(grade) / GRADES;
     let class = limit.and_then(|limit| CLASSES.get(usize::from(limit.class())).copied());
     let Estimate { value, standard_error } = flows.estimate();
+    let Sums { exact, counted, pinned } = node.sums;
     NodeReport {
         node: node.name.to_owned(),
         role: node.role.name().to_owned(),
         entries: setup.sizes(alpha).entries.into(),
         used: entries.len() as u64,
         packets: totals.packets,
-        counted: entries.iter().map(|entry| entry.packets).sum(),
+        counted,
         unmarked: totals.unmarked,
         admitted: totals.admitted,
         evicted: totals.evicted,
@@ -359,10 +355,10 @@ fn node_report(setup: &Setup, node: &NodeView<'_>) -> NodeReport {
         routes_changed: *routes_changed,
         sound: node.is_sound && node.unrecorded == 0,
         bytes: totals.memory,
-        exact: Exact::default(),
+        exact,
         alpha: node.residual.and_then(|_| setup.share(alpha)),
         residual: node.residual.map(residue),
-        pinned: entries.iter().filter(|entry| entry.rank.class() == PINNED).count() as u64,
+        pinned,
         guard: suspects.as_ref().map(guarded),
     }
 }

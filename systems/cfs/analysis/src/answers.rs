@@ -1,8 +1,8 @@
 //! What edges' filters say of flows, many filters and many flows at a time.
 //!
 //! Of most flows every edge is asked whether packets came there that no entry has. So filters of
-//! one size stand side by side ([`Sliced`]), and flows are asked about in the order in which filters
-//! note them: what was read for one is in the cache for the next.
+//! one size stand side by side ([`Sliced`]), and flows are asked about in the order in which
+//! filters note them: what was read for one is in the cache for the next.
 
 use calumma_cfs::frames::{Entry, Uncounted};
 use calumma_sketch::table::{Refused, Sliced, Spot};
@@ -113,7 +113,7 @@ impl Answers {
     }
 
     /// Of flows, of which the first has this number, as many as are answered for at once, out of so
-    /// many from that one on. `hashes` gives those of all from that one on, at nodes with such keys.
+    /// many from that one on. `hashes` gives those of all of these, at nodes with such keys.
     pub(crate) fn of<'h>(
         noted: &Noted<'_>,
         (first, flows): (usize, usize),

@@ -14,7 +14,7 @@ use calumma_cfs::frames::{Entry, Unentered};
 use calumma_sketch::{Beyond, HashFamily, Hashes, HyperLogLog, WideKey};
 use calumma_wire::Role;
 
-use crate::view::{NodeView, Seen, View, hashes, is_pinned};
+use crate::view::{NodeView, View, hashes};
 
 /// Standard errors to either side that hold the truth 95 times out of 100.
 pub(crate) const Z95: f64 = 1.96;
@@ -150,18 +150,18 @@ fn counts_are_all(view: &View<'_>, family: &HashFamily) -> Option<bool> {
         }
     }
     for ((_, seen), hashes) in view.flows().zip(view.hashes(keys)) {
-        for Seen { node, entry, .. } in seen {
-            let edge = &view.nodes[*node];
-            if entry.sides & Entry::ENTERED == 0 || edge.role != Role::Edge || has_decoded(edge) {
+        for of in seen {
+            let edge = view.node(of);
+            if of.sides & Entry::ENTERED == 0 || edge.role != Role::Edge || has_decoded(edge) {
                 continue;
             }
-            if entry.sides != Entry::ENTERED {
+            if of.sides != Entry::ENTERED {
                 return None;
             }
-            entered.weigh(hashes.as_ref()?, entry.packets);
+            entered.weigh(hashes.as_ref()?, of.packets);
         }
         // Whatever is taken for a flow's packets is right if all add up.
-        let packets = seen.iter().map(|seen| seen.entry.packets).max()?;
+        let packets = seen.iter().map(|seen| seen.packets).max()?;
         counted.weigh(hashes.as_ref()?, packets);
     }
     Some(entered.weighted == counted.weighted)
@@ -196,13 +196,14 @@ impl Local {
         let of = |node| Some(node).filter(estimates).map(|node| Known::new(view, node));
         let mut known: Vec<Option<Known<'_>>> = view.nodes.iter().map(of).collect();
         for (flow, (_, seen)) in view.flows().enumerate() {
-            let [from, to] = view.ends_of(&seen[0]).map(|rank| homes[rank as usize]);
-            let counted = seen.iter().map(|seen| seen.node).filter(|node| {
+            let [from, to] = view.ends_of(&seen[0]);
+            let (from, to) = (homes[from as usize], homes[to as usize]);
+            let counted = seen.iter().map(|seen| seen.node()).filter(|node| {
                 // One that is counted there without a host of the flow being there passed it.
                 Some(*node) != from && Some(*node) != to
             });
             let to = to.filter(|to| Some(*to) != from);
-            let kind = usize::from(is_pinned(seen));
+            let kind = usize::from(seen.iter().any(|of| of.is_pinned));
             counted.chain(from).chain(to).for_each(|node| {
                 monitored[node][kind] += 1;
                 known[node].iter_mut().for_each(|known| known.add(flow));
@@ -241,11 +242,11 @@ pub(crate) fn homes(view: &View<'_>) -> Homes {
     for (_, seen) in view.flows() {
         let [src, dst] = view.ends_of(&seen[0]);
         for seen in seen {
-            if seen.entry.sides & Entry::ENTERED != 0 {
-                is_at(src, seen.node);
+            if seen.sides & Entry::ENTERED != 0 {
+                is_at(src, seen.node());
             }
-            if seen.entry.sides & Entry::LEFT != 0 {
-                is_at(dst, seen.node);
+            if seen.sides & Entry::LEFT != 0 {
+                is_at(dst, seen.node());
             }
         }
     }

@@ -105,12 +105,12 @@ fn translated(view: &View<'_>) -> Option<HashSet<u8>> {
     let mut protocols = HashSet::new();
     for (key, seen) in view.flows() {
         let (mut entered, mut left) = (0_u64, 0_u64);
-        for Seen { entry, .. } in seen {
-            if entry.sides == Entry::ENTERED {
-                entered = entered.saturating_add(entry.packets);
+        for Seen { sides, packets, .. } in seen {
+            if *sides == Entry::ENTERED {
+                entered = entered.saturating_add(*packets);
             }
-            if entry.sides & Entry::LEFT != 0 {
-                left = left.saturating_add(entry.packets);
+            if sides & Entry::LEFT != 0 {
+                left = left.saturating_add(*packets);
             }
         }
         if left > entered {
@@ -139,13 +139,13 @@ impl Ends<'_> {
         entered: &Seen<'_>,
     ) -> Option<InVain> {
         let key = &entered.entry.key;
-        let has_gone = entered.entry.sides == Entry::ENTERED
+        let has_gone = entered.sides == Entry::ENTERED
             && entered.from == KeptIn::Table
             && entered.entry.rank.class() > SINGLE
             && !view.may_stay(seen, entered)
             && !view.node(entered).window.routes_changed;
         let is_whole = self.translated.as_ref().is_some_and(|of| !of.contains(&key.protocol()));
-        let has_left = seen.iter().any(|seen| seen.entry.sides & Entry::LEFT != 0);
+        let has_left = seen.iter().any(|seen| seen.sides & Entry::LEFT != 0);
         if !has_gone || !is_whole || has_left {
             return None;
         }
@@ -154,6 +154,6 @@ impl Ends<'_> {
         let edge = view.nodes.iter().position(|node| node.place == home)?;
         // Silent hosts move unseen: nothing shows behind which edge one is now.
         let is_there = !view.may_move() && host.moved.is_none();
-        (edge != entered.node).then_some(InVain { edge, is_there })
+        (edge != entered.node()).then_some(InVain { edge, is_there })
     }
 }

@@ -13,14 +13,14 @@ use calumma_cfs::frames::Entry;
 use calumma_sketch::WideKey;
 
 use crate::report::{Counted, FlowCount, HopCount, KeptIn};
-use crate::view::{Seen, View, is_pinned};
+use crate::view::{Seen, View};
 
 /// A flow, and which count is its own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Judged<'a> {
-    pub(crate) key: &'a WideKey,
     /// The one that is its own.
-    pub(crate) at: Seen<'a>,
+    pub(crate) at: &'a Seen<'a>,
+    packets: u64,
     /// Whether that has all packets of the flow that were not lost before.
     pub(crate) exact: bool,
     /// Nodes that have a count of it.
@@ -30,32 +30,37 @@ pub(crate) struct Judged<'a> {
 }
 
 impl<'a> Judged<'a> {
-    pub(crate) fn of(view: &View<'a>, key: &'a WideKey, seen: &[Seen<'a>]) -> Self {
+    /// The one that nodes have these counts of, at least one.
+    pub(crate) fn of(view: &View<'_>, seen: &'a [Seen<'a>]) -> Self {
         let hops = seen.len() as u32;
         let (mut entered, mut left) = (on(seen, Entry::ENTERED), on(seen, Entry::LEFT));
         let (at, exact) = if let Some(first) = entered.next() {
-            (largest(*first, entered), is_all_of_the_flow(view, seen, first))
+            (largest(first, entered), is_all_of_the_flow(view, seen, first))
         } else if let Some(first) = left.next() {
-            (largest(*first, left), is_all_of_the_flow(view, seen, first))
+            (largest(first, left), is_all_of_the_flow(view, seen, first))
         } else {
-            let nearest = in_order(seen.to_vec())[0];
-            (nearest, is_all_of_the_flow(view, seen, &nearest))
+            let nearest = seen.iter().min_by_key(|seen| place(seen)).unwrap_or(&seen[0]);
+            (nearest, is_all_of_the_flow(view, seen, nearest))
         };
-        Self { key, at, exact, hops, pinned: is_pinned(seen) }
+        Self { at, packets: at.packets, exact, hops, pinned: seen.iter().any(|of| of.is_pinned) }
+    }
+
+    pub(crate) fn key(&self) -> &'a WideKey {
+        &self.at.entry.key
     }
 
     pub(crate) fn packets(&self) -> u64 {
-        self.at.entry.packets
+        self.packets
     }
 
     /// What the archive keeps of it.
     pub(crate) fn counted(&self) -> Counted {
         Counted {
-            flow: Flow::from(self.key),
-            packets: self.at.entry.packets,
+            flow: Flow::from(self.key()),
+            packets: self.packets,
             bytes: self.at.entry.bytes,
             exact: self.exact,
-            at: self.at.node,
+            at: self.at.node(),
             hops: self.hops,
             ttls: self.ttls(),
         }
@@ -65,7 +70,9 @@ impl<'a> Judged<'a> {
     fn ttls(&self) -> Option<[u8; 2]> {
         // A residual's packets may have had any, and so may those that a table has not counted.
         let has_all = self.exact && self.at.from == KeptIn::Table;
-        self.at.entry.ttls().filter(|_| has_all)
+        let same = [self.at.ttl; 2];
+        let ttls = if self.at.differs { self.at.entry.ttls() } else { Some(same) };
+        ttls.filter(|_| has_all)
     }
 
     /// What a report lists of it.
@@ -73,18 +80,18 @@ impl<'a> Judged<'a> {
         let hop = |seen: Seen<'_>| HopCount {
             node: view.node(&seen).name.to_owned(),
             hop: view.hop_of(&seen),
-            packets: seen.entry.packets,
+            packets: seen.packets,
             bytes: seen.entry.bytes,
             looped: (seen.from == KeptIn::Table).then_some(seen.entry.looped),
-            exact: view.is_exact(&seen),
+            exact: seen.is_exact,
             from: seen.from,
         };
         FlowCount {
-            flow: Flow::from(self.key),
-            packets: self.at.entry.packets,
+            flow: Flow::from(self.key()),
+            packets: self.packets,
             bytes: self.at.entry.bytes,
             exact: self.exact,
-            at: view.node(&self.at).name.to_owned(),
+            at: view.node(self.at).name.to_owned(),
             from: self.at.from,
             hops: in_order(seen.to_vec()).into_iter().map(hop).collect(),
         }
@@ -93,51 +100,48 @@ impl<'a> Judged<'a> {
 
 /// Entries of nodes that saw the flow on a side.
 fn on<'s, 'a>(seen: &'s [Seen<'a>], side: u8) -> impl Iterator<Item = &'s Seen<'a>> {
-    seen.iter().filter(move |seen| seen.entry.sides & side != 0)
+    seen.iter().filter(move |seen| seen.sides & side != 0)
 }
 
-fn largest<'s, 'a: 's>(first: Seen<'a>, others: impl Iterator<Item = &'s Seen<'a>>) -> Seen<'a> {
-    others.fold(
-        first,
-        |most, other| {
-            if other.entry.packets > most.entry.packets { *other } else { most }
-        },
-    )
+fn largest<'s, 'a>(
+    first: &'s Seen<'a>,
+    others: impl Iterator<Item = &'s Seen<'a>>,
+) -> &'s Seen<'a> {
+    others.fold(first, |most, other| if other.packets > most.packets { other } else { most })
 }
 
 /// Whether one of a flow's entries has every packet of the flow that was not lost before.
 pub(crate) fn is_all_of_the_flow(view: &View<'_>, seen: &[Seen<'_>], at: &Seen<'_>) -> bool {
-    let entry = at.entry;
-    let is_alone = |side: u8| entry.sides == side && on(seen, side).count() == 1;
-    let comes_by_once = || match entry.sides {
+    let is_alone = |side: u8| at.sides == side && on(seen, side).count() == 1;
+    let comes_by_once = || match at.sides {
         // Packets that come back come from the fabric.
-        Entry::ENTERED | Entry::LEFT => is_alone(entry.sides) && !view.may_come_elsewhere(seen, at),
+        Entry::ENTERED | Entry::LEFT => is_alone(at.sides) && !view.may_come_elsewhere(seen, at),
         // Here only the time to live tells packets that come back, and residuals have none.
         Entry::PASSED => {
-            let same =
-                |other: &&Seen<'_>| other.from != KeptIn::Residual && other.entry.ttl == entry.ttl;
+            let same = |other: &&Seen<'_>| other.from != KeptIn::Residual && other.ttl == at.ttl;
             let is_alone = on(seen, Entry::PASSED).filter(same).count() == 1;
             let has_ttls = at.from == KeptIn::Table;
-            let comes_by_once = has_ttls && entry.looped == 0 && is_alone;
-            comes_by_once && view.has_single_paths && !view.may_go_elsewhere(&entry.key, seen)
+            let comes_by_once = has_ttls && !at.differs && is_alone;
+            comes_by_once && view.has_single_paths && !view.may_go_elsewhere(&at.entry.key, seen)
         }
         _ => false,
     };
-    view.is_exact(at) && comes_by_once()
+    at.is_exact && comes_by_once()
 }
 
-/// Counts in the order of the flow's way: where it entered, by falling times to live, where it
+/// Where a count stands on the flow's way: where it entered, by falling times to live, where it
 /// left. What only residuals of nodes between have, stands behind others of these.
-pub(crate) fn in_order(mut seen: Vec<Seen<'_>>) -> Vec<Seen<'_>> {
-    let place = |seen: &Seen<'_>| {
-        let entry = seen.entry;
-        let side = match entry.sides {
-            sides if sides & Entry::ENTERED != 0 => 0,
-            sides if sides & Entry::LEFT != 0 => 2,
-            _ => 1,
-        };
-        (side, u8::MAX - entry.ttl, seen.node)
+fn place(seen: &Seen<'_>) -> (u8, u8, usize) {
+    let side = match seen.sides {
+        sides if sides & Entry::ENTERED != 0 => 0,
+        sides if sides & Entry::LEFT != 0 => 2,
+        _ => 1,
     };
+    (side, u8::MAX - seen.ttl, seen.node())
+}
+
+/// Counts in the order of the flow's way.
+pub(crate) fn in_order(mut seen: Vec<Seen<'_>>) -> Vec<Seen<'_>> {
     seen.sort_by_key(place);
     seen
 }

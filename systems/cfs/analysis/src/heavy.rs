@@ -7,7 +7,6 @@ use calumma_analysis::Flow;
 use calumma_sketch::WideKey;
 use calumma_wire::Role;
 
-use crate::coverage::src;
 use crate::flows::Judged;
 use crate::report::{HeavyChange, HeavyHitter, HeavyPrefix};
 use crate::view::{NodeView, Seen, View};
@@ -17,7 +16,7 @@ use crate::view::{NodeView, Seen, View};
 pub(crate) fn hitters(flows: &[Judged<'_>], threshold: u64) -> Vec<HeavyHitter> {
     let is_heavy = |flow: &&Judged<'_>| flow.packets() >= threshold;
     let hitter = |flow: &Judged<'_>| HeavyHitter {
-        flow: Flow::from(flow.key),
+        flow: Flow::from(flow.key()),
         packets: flow.packets(),
         bytes: flow.at.entry.bytes,
         exact: flow.exact,
@@ -73,7 +72,9 @@ pub(crate) fn prefixes(
             _ => into.push((prefix, all, rest)),
         };
     for (flow, entries) in flows.iter().zip(entries) {
-        if let Some(source) = Ipv6Addr::from(*src(flow.key)).to_ipv4_mapped() {
+        if let Some(source) =
+            Ipv6Addr::from(*view.addresses.get(view.ends_of(flow.at)[0])).to_ipv4_mapped()
+        {
             let range = range(view, flow, entries);
             merge(&mut prefixes, source.to_bits(), range, range);
         }
@@ -109,7 +110,7 @@ fn range(view: &View<'_>, flow: &Judged<'_>, entries: &[Seen<'_>]) -> Range {
         return Range { low, high: low };
     }
     let at_edges = entries.iter().filter(|seen| view.node(seen).role == Role::Edge);
-    let sum = at_edges.map(|seen| seen.entry.packets).fold(0, u64::saturating_add);
+    let sum = at_edges.map(|seen| seen.packets).fold(0, u64::saturating_add);
     Range { low, high: sum.max(low) }
 }
 
@@ -128,7 +129,7 @@ impl Counts {
     /// Those of a window, of flows by rising keys.
     pub(crate) fn of(window: u64, view: &View<'_>, flows: &[Judged<'_>]) -> Self {
         let of = |flow: &Judged<'_>| flow.exact.then(|| flow.packets());
-        let flows = flows.iter().map(|flow| (*flow.key, flow.at.node, of(flow))).collect();
+        let flows = flows.iter().map(|flow| (*flow.key(), flow.at.node(), of(flow))).collect();
         let has_all_flows = !view.may_move() || view.has_all_flows();
         let node = |node: &NodeView<'_>| (node.name.to_owned(), has_all_flows && node.has_all());
         Self { window, nodes: view.nodes.iter().map(node).collect(), flows }

@@ -33,7 +33,7 @@ pub(crate) fn find(
     (seen, suspected): (&[Seen<'_>], &[(usize, &Suspect)]),
     (loops, changes): (&mut Vec<Loop>, &mut Vec<PathChange>),
 ) {
-    if suspected.is_empty() && seen.iter().all(|seen| seen.entry.differences == 0) {
+    if suspected.is_empty() && seen.iter().all(|seen| !seen.differs) {
         return;
     }
     let flow = Flow::from(key);
@@ -43,7 +43,7 @@ pub(crate) fn find(
     for at in in_order(seen.collect()) {
         let entry = at.entry;
         if let Some(turns) = Turns::of(entry.ttl, entry.differences) {
-            all.push((at.node, turns, Some(entry.packets - entry.looped)));
+            all.push((at.node(), turns, Some(entry.packets - entry.looped)));
         } else if entry.differences != 0 {
             changes.push(path_change(view, flow, &at));
         }

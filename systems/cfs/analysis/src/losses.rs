@@ -61,14 +61,14 @@ impl Losses {
         }
         let all_of_it = |at: &Seen<'_>| is_all_of_the_flow(view, seen, at);
         let counts: Vec<Seen<'_>> = in_order(seen.to_vec()).into_iter().filter(all_of_it).collect();
-        let falls = |pair: &[Seen<'_>]| pair[0].entry.packets >= pair[1].entry.packets;
+        let falls = |pair: &[Seen<'_>]| pair[0].packets >= pair[1].packets;
         // Where more came out of a segment than went in, copies hide what was lost elsewhere.
         if !counts.windows(2).all(|pair| falls(pair) && is_way(view, pair)) {
             return;
         }
-        let lost = |pair: &[Seen<'_>]| pair[0].entry.packets - pair[1].entry.packets;
+        let lost = |pair: &[Seen<'_>]| pair[0].packets - pair[1].packets;
         // What seems to be lost may have gone to a host of the edge where it entered.
-        let has_entered = |at: &&Seen<'_>| at.entry.sides == Entry::ENTERED;
+        let has_entered = |at: &&Seen<'_>| at.sides == Entry::ENTERED;
         if counts.windows(2).any(|pair| lost(pair) > 0)
             && counts.first().filter(has_entered).is_some_and(|at| view.may_stay(seen, at))
         {
@@ -84,13 +84,13 @@ impl Losses {
         }
         let (Some(first), Some(last)) = (counts.first(), counts.last()) else { return };
         if let Some(InVain { edge, is_there }) = ends.reached_in_vain(view, seen, first) {
-            let lost = last.entry.packets;
+            let lost = last.packets;
             let of_edge = &view.nodes[edge];
             let place = place(view.node(last), is_there.then_some(of_edge));
             let seen_behind = Some(of_edge.name.to_owned());
             self.losses.push(Loss { flow: Flow::from(key), place, lost, seen_behind });
             let of_flow = Vanished { flows: 1, packets: lost, may_be_elsewhere: !is_there };
-            self.vanished.entry((last.node, edge)).or_default().add(of_flow);
+            self.vanished.entry((last.node(), edge)).or_default().add(of_flow);
         }
     }
 
@@ -103,11 +103,11 @@ impl Losses {
         let mut alive = BTreeSet::new();
         if !holes.is_empty() {
             for (_, seen) in view.flows() {
-                for left in seen.iter().filter(|seen| seen.entry.sides & Entry::LEFT != 0) {
-                    let others = seen.iter().filter(|other| other.node != left.node);
+                for left in seen.iter().filter(|seen| seen.sides & Entry::LEFT != 0) {
+                    let others = seen.iter().filter(|other| other.node() != left.node());
                     others.for_each(|other| {
-                        holes.remove(&(other.node, left.node));
-                        alive.insert(other.node);
+                        holes.remove(&(other.node(), left.node()));
+                        alive.insert(other.node());
                     });
                 }
             }
@@ -139,7 +139,7 @@ impl Losses {
 
 /// Whether the first of two counts is nearer to the flow's source.
 fn is_way(view: &View<'_>, pair: &[Seen<'_>]) -> bool {
-    let [from, to] = [pair[0].entry, pair[1].entry];
+    let [from, to] = [pair[0], pair[1]];
     let (enters, leaves) = (from.sides == Entry::ENTERED, to.sides == Entry::LEFT);
     if pair.iter().any(|seen| seen.from == KeptIn::Residual) {
         // Without times to live, ends are known for what they are.

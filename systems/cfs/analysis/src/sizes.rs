@@ -56,8 +56,10 @@ pub(crate) fn together(mut one: Vec<SizeBin>, other: Vec<SizeBin>) -> Vec<SizeBi
 /// The entropy of the packets of all flows, where these are the sizes of all of them; else `None`:
 /// the largest flows decide, and a sample without one of them shows nothing of it.
 pub(crate) fn entropy(sizes: &[u64], share: Coverage) -> Option<f64> {
-    let sizes: Vec<(u64, f64)> = sizes.iter().map(|&size| (size, 1.0)).collect();
-    (share.low >= 1.0 && !sizes.is_empty()).then(|| estimate::entropy(&sizes))
+    (share.low >= 1.0 && !sizes.is_empty()).then(|| {
+        let sizes: Vec<(u64, f64)> = sizes.iter().map(|&size| (size, 1.0)).collect();
+        estimate::entropy(&sizes)
+    })
 }
 
 #[cfg(test)]

@@ -51,15 +51,12 @@ pub(crate) fn find(
     threshold: u64,
 ) -> (Vec<Spread>, Vec<Spread>) {
     let found = |flow: &Judged<'_>| {
-        let [one, other] = view.ends_of(&flow.at);
+        let [one, other] = view.ends_of(flow.at);
         Found { one, other, pinned: flow.pinned }
     };
-    let mut found: Vec<Found> = flows.iter().map(found).collect();
+    let found: Vec<Found> = flows.iter().map(found).collect();
     let sources = of_each(view, &found, coverage, threshold);
-    for flow in &mut found {
-        (flow.one, flow.other) = (flow.other, flow.one);
-    }
-    found.sort_unstable_by_key(|flow| u64::from(flow.one) << 32 | u64::from(flow.other));
+    let found = turned(&found, view.addresses.len());
     let destinations = of_each(view, &found, coverage, threshold);
     (sources, destinations)
 }
@@ -72,6 +69,24 @@ struct Found {
     other: u32,
     /// Whether the flow was pinned.
     pinned: bool,
+}
+
+/// Flows in the order of their sources, out of so many addresses, turned: in that of destinations,
+/// and of each by its sources.
+fn turned(flows: &[Found], addresses: usize) -> Vec<Found> {
+    let mut begins = vec![0_u32; addresses];
+    flows.iter().for_each(|flow| begins[flow.other as usize] += 1);
+    let mut all = 0;
+    for begin in &mut begins {
+        (*begin, all) = (all, all + *begin);
+    }
+    let mut turned = flows.to_vec();
+    for &Found { one, other, pinned } in flows {
+        let begin = &mut begins[other as usize];
+        turned[*begin as usize] = Found { one: other, other: one, pinned };
+        *begin += 1;
+    }
+    turned
 }
 
 /// Flows seen of each peer of one address, and how many more peers have a flow that was pinned:

@@ -11,11 +11,11 @@ use calumma_sketch::table::Refused;
 use calumma_sketch::{FlowKey, HashFamily, Hashes, Key, KeyKind, WideKey};
 use calumma_wire::{Role, SideKind};
 
-use crate::addresses::{Addresses, Place};
+use crate::addresses::{Addresses, Keys, Ranked};
 use crate::answers::{Answers, Noted};
 use crate::coverage::{dst, src};
 use crate::parameters::{HostsAre, Paths};
-use crate::report::KeptIn;
+use crate::report::{Exact, KeptIn};
 use crate::residual::Decoded;
 
 /// A side that was delivered.
@@ -44,6 +44,39 @@ pub(crate) struct NodeView<'a> {
     pub(crate) is_sound: bool,
     /// Packets from the fabric that it did not record: they came too late, or without a mark.
     pub(crate) unrecorded: u64,
+    pub(crate) sums: Sums,
+}
+
+/// Sums over a node's counts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sums {
+    /// Those that are exact.
+    pub(crate) exact: Exact,
+    /// Packets of its table's entries.
+    pub(crate) counted: u64,
+    /// Entries of flows that were pinned.
+    pub(crate) pinned: u64,
+}
+
+impl Sums {
+    fn of(node: &NodeView<'_>) -> Self {
+        let mut of = Self::default();
+        let counts = node.counts().map(|(entry, _)| entry).filter(|entry| node.is_exact(entry));
+        counts.for_each(|entry| of.exact.add(entry));
+        for entry in &node.window.entries {
+            of.counted += entry.packets;
+            of.pinned += u64::from(entry.rank.class() == PINNED);
+        }
+        of
+    }
+}
+
+impl Exact {
+    fn add(&mut self, entry: &Entry) {
+        self.flows += 1;
+        self.packets = self.packets.saturating_add(entry.packets);
+        self.bytes = self.bytes.saturating_add(entry.bytes);
+    }
 }
 
 impl<'a> NodeView<'a> {
@@ -73,6 +106,16 @@ impl<'a> NodeView<'a> {
             Some(ends) => Some(Notes::Filters(ends.filters(side))),
             None => self.window.uncounted.as_ref().map(Notes::Uncounted),
         }
+    }
+
+    /// Its counts, by rising keys: where its residual has decoded, of all flows that it saw.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (&'a Entry, KeptIn)> + use<'a> {
+        let (entries, decoded) = match self.residual.and_then(|of| of.counts.as_ref()) {
+            Some(decoded) => (&[][..], &decoded[..]),
+            None => (&self.window.entries[..], &[][..]),
+        };
+        let entries = entries.iter().map(|entry| (entry, KeptIn::Table));
+        entries.chain(decoded.iter().map(|(entry, from)| (entry, *from)))
     }
 
     /// Whether it has a count of every flow that it saw.
@@ -119,10 +162,10 @@ struct Hashed {
 
 fn hash_all<K: Key>(
     family: &HashFamily,
-    keys: impl Iterator<Item = Option<K>>,
+    keys: impl ExactSizeIterator<Item = Option<K>>,
 ) -> Vec<Option<Hashes>> {
     const AT_ONCE: usize = 1 << 10;
-    let mut all = Vec::new();
+    let mut all = Vec::with_capacity(keys.len());
     let (mut some, mut hashes) = (Vec::with_capacity(AT_ONCE), [Hashes::default(); AT_ONCE]);
     let mut keys = keys.peekable();
     while keys.peek().is_some() {
@@ -139,25 +182,53 @@ fn hash_all<K: Key>(
     all
 }
 
-/// A flow's count at a node, by the node's position in [`View::nodes`].
+/// A flow's count at a node, by the node's position in [`View::nodes`], with what is asked of most
+/// counts: entries lie where the node's others are, and flows that follow each other have theirs
+/// far from each other.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen<'a> {
-    pub(crate) node: usize,
+    node: u32,
     /// The number of the flow, by rising keys.
     flow: u32,
     /// What is only in the residual has no times, and no times to live.
     pub(crate) entry: &'a Entry,
+    pub(crate) packets: u64,
+    pub(crate) sides: u8,
+    pub(crate) ttl: u8,
+    /// Whether some of its packets came with another time to live.
+    pub(crate) differs: bool,
     pub(crate) from: KeptIn,
+    /// Whether it is counted since it was pinned, and not by its hash.
+    pub(crate) is_pinned: bool,
+    /// Whether it has all packets of the flow that the node received.
+    pub(crate) is_exact: bool,
+}
+
+impl<'a> Seen<'a> {
+    fn new(at: usize, node: &NodeView<'_>, (entry, from): (&'a Entry, KeptIn)) -> Self {
+        let Entry { packets, sides, ttl, differences, rank, .. } = *entry;
+        Self {
+            node: at as u32,
+            flow: 0,
+            entry,
+            packets,
+            sides,
+            ttl,
+            differs: differences != 0,
+            from,
+            // What is only in a residual has no rank.
+            is_pinned: from == KeptIn::Table && rank.class() == PINNED,
+            is_exact: node.is_exact(entry),
+        }
+    }
+
+    pub(crate) fn node(&self) -> usize {
+        self.node as usize
+    }
 }
 
 /// The class of flows that are counted everywhere, whatever their hashes.
 pub(crate) const PINNED: u8 = 0;
-
-/// Whether a flow has counts because it was pinned, and not by its hash.
-pub(crate) fn is_pinned(seen: &[Seen<'_>]) -> bool {
-    // What is only in a residual has no rank.
-    seen.iter().any(|of| of.from == KeptIn::Table && of.entry.rank.class() == PINNED)
-}
 
 /// What a node kept, of what it delivered; `None` where that is missing.
 pub(crate) fn window_of(of: &Delivery<Delivered>) -> Option<&Window> {
@@ -182,8 +253,8 @@ pub(crate) struct View<'a> {
     /// Whether a flow that passed a transit node had all its packets pass there.
     pub(crate) has_single_paths: bool,
     seen: Vec<Seen<'a>>,
-    /// Where each flow begins there, and the ranks of its source and its destination.
-    flows: Vec<(u32, [u32; 2])>,
+    /// The key of each flow.
+    flows: Vec<Ranked>,
     pub(crate) addresses: Addresses,
     hashed: Hashed,
     /// Whether an edge delivered no window.
@@ -267,6 +338,7 @@ impl<'a> View<'a> {
                     residual,
                     is_sound,
                     unrecorded,
+                    sums: Sums::default(),
                 });
             }
         }
@@ -276,37 +348,30 @@ impl<'a> View<'a> {
             of.fold(0, |bits, (at, node)| bits | u64::from(is_unproven(node)) << at)
         };
         view.unproven = view.nodes.chunks(64).map(bits).collect();
-        let mut seen = Vec::new();
-        for (node, of) in view.nodes.iter().enumerate() {
-            if let Some(counts) = of.residual.and_then(|of| of.counts.as_ref()) {
-                seen.extend(counts.iter().map(|(entry, from)| Seen {
-                    node,
-                    flow: 0,
-                    entry,
-                    from: *from,
-                }));
-            } else {
-                let entries = of.window.entries.iter();
-                seen.extend(entries.map(|entry| Seen {
-                    node,
-                    flow: 0,
-                    entry,
-                    from: KeptIn::Table,
-                }));
-            }
+        let number = view.nodes.iter().map(|node| node.counts().size_hint().0).sum();
+        let mut counts: Vec<Seen<'a>> = Vec::with_capacity(number);
+        let mut keys = Keys::with_capacity(number);
+        // What is read of a node's entries is in the cache for all that is asked of them.
+        for (at, node) in view.nodes.iter_mut().enumerate() {
+            counts.extend(node.counts().map(|of| Seen::new(at, node, of)));
+            keys.extend(node.counts().map(|(entry, _)| &entry.key));
+            node.sums = Sums::of(node);
         }
-        let (addresses, places) = Addresses::of(seen.iter().map(|seen| &seen.entry.key));
-        let mut order: Vec<(Place, u32)> = places.into_iter().zip(0..).collect();
-        // One run for each node, each in order already.
-        order.sort_by_key(|(place, _)| *place);
+        let (addresses, order) = keys.in_order();
         view.addresses = addresses;
-        view.seen.reserve_exact(seen.len());
-        for of_one in order.chunk_by(|(one, _), (other, _)| one == other) {
-            let (flow, begin) = (view.flows.len() as u32, view.seen.len() as u32);
-            view.flows.push((begin, of_one[0].0.ends()));
-            view.seen.extend(of_one.iter().map(|&(_, at)| Seen { flow, ..seen[at as usize] }));
+        view.seen.reserve_exact(order.len());
+        view.flows.reserve_exact(order.len());
+        for (key, of_one) in order.flows() {
+            let flow = view.flows.len() as u32;
+            view.flows.push(key);
+            view.seen.extend(of_one.map(|at| Seen { flow, ..counts[at] }));
         }
         view
+    }
+
+    /// How many flows have counts.
+    pub(crate) fn flows_seen(&self) -> usize {
+        self.flows.len()
     }
 
     /// Every flow with its counts, by rising keys.
@@ -317,7 +382,7 @@ impl<'a> View<'a> {
 
     /// The ranks of a flow's source and destination among the [addresses](Self::addresses).
     pub(crate) fn ends_of(&self, seen: &Seen<'_>) -> [u32; 2] {
-        self.flows[seen.flow as usize].1
+        self.flows[seen.flow as usize].ends
     }
 
     /// All flows' hashes at nodes with such keys, computed when they are first asked for; `None`
@@ -325,9 +390,10 @@ impl<'a> View<'a> {
     pub(crate) fn hashes(&self, keys: KeyKind) -> &[Option<Hashes>] {
         let Hashed { family, dual, ipv4 } = &self.hashed;
         let of = if keys == KeyKind::Dual { dual } else { ipv4 };
+        let flows = self.flows.iter();
         of.get_or_init(|| match keys {
-            KeyKind::Dual => hash_all(family, self.flows().map(|(key, _)| Some(*key))),
-            KeyKind::Ipv4 => hash_all(family, self.flows().map(|(key, _)| of_ipv4(key))),
+            KeyKind::Dual => hash_all(family, flows.map(|of| Some(self.addresses.key(of)))),
+            KeyKind::Ipv4 => hash_all(family, flows.map(|of| self.addresses.ipv4_key(of))),
         })
     }
 
@@ -365,7 +431,7 @@ impl<'a> View<'a> {
             Hop::None => None,
             by @ (Hop::Port(_) | Hop::Mark { .. }) => {
                 let of = self.numbering.as_ref().filter(|_| entry.rank.class() != PINNED)?;
-                let node = &self.nodes[seen.node];
+                let node = &self.nodes[seen.node()];
                 let of_node = || Some(Hop::Port(*of.hops.get(node.name)?));
                 let hop = if let Hop::Port(_) = by { of_node()? } else { by };
                 let hashes = hashes(&of.family, node.words, &entry.key)?;
@@ -393,9 +459,9 @@ impl<'a> View<'a> {
 
     /// Whether packets of a flow that entered or left at one edge may have done so at another.
     pub(crate) fn may_come_elsewhere(&self, seen: &[Seen<'_>], at: &Seen<'_>) -> bool {
-        let (key, side) = (&at.entry.key, at.entry.sides);
+        let (key, side, node) = (&at.entry.key, at.sides, at.node());
         let host = if side == Entry::LEFT { dst(key) } else { src(key) };
-        let there = |word: usize| if at.node / 64 == word { 1 << (at.node % 64) } else { 0 };
+        let there = |word: usize| if node / 64 == word { 1 << (node % 64) } else { 0 };
         let mut others = self.words().map(|word| self.edges_of(side, seen, word) & !there(word));
         self.may_be_anywhere(host) && (self.misses_edges || others.any(|of| of != 0))
     }
@@ -415,7 +481,7 @@ impl<'a> View<'a> {
 
     /// Whether packets of a flow that entered at an edge may have gone to a host of the same edge.
     pub(crate) fn may_stay(&self, seen: &[Seen<'_>], entered: &Seen<'_>) -> bool {
-        let (key, node) = (&entered.entry.key, entered.node);
+        let (key, node) = (&entered.entry.key, entered.node());
         let edges = || self.edges_of(Entry::LEFT, seen, node / 64);
         self.may_be_anywhere(dst(key)) && edges() >> (node % 64) & 1 == 1
     }
@@ -431,8 +497,8 @@ impl<'a> View<'a> {
     fn edges_of(&self, side: u8, seen: &[Seen<'_>], word: usize) -> u64 {
         let unproven = self.unproven[word];
         let unproven = if unproven == 0 { 0 } else { unproven & self.noted(side, seen, word) };
-        seen.iter().filter(|of| of.node / 64 == word).fold(unproven, |edges, of| {
-            let (node, bit) = (&self.nodes[of.node], 1 << (of.node % 64));
+        seen.iter().filter(|of| of.node() / 64 == word).fold(unproven, |edges, of| {
+            let (node, bit) = (&self.nodes[of.node()], 1 << (of.node() % 64));
             if node.role != Role::Edge {
                 edges
             } else if self.has_come(side, of, seen) {
@@ -447,12 +513,12 @@ impl<'a> View<'a> {
 
     /// Whether an edge that counted a flow may have had packets of it on a side, by that count.
     fn has_come(&self, side: u8, of: &Seen<'_>, seen: &[Seen<'_>]) -> bool {
-        let sides = of.entry.sides;
+        let sides = of.sides;
         let stays = || match of.from {
-            KeptIn::Table => of.entry.local || self.nodes[of.node].window.ends.is_none(),
+            KeptIn::Table => of.entry.local || self.node(of).window.ends.is_none(),
             // A residual does not say where packets went.
             KeptIn::Residual | KeptIn::Both => {
-                let noted = || self.noted(side, seen, of.node / 64) >> (of.node % 64) & 1 == 1;
+                let noted = || self.noted(side, seen, of.node() / 64) >> (of.node() % 64) & 1 == 1;
                 of.entry.local || noted()
             }
         };
@@ -476,11 +542,6 @@ impl<'a> View<'a> {
 
     /// The node of a count.
     pub(crate) fn node(&self, seen: &Seen<'_>) -> &NodeView<'a> {
-        &self.nodes[seen.node]
-    }
-
-    /// Whether a count has all packets of the flow that its node received.
-    pub(crate) fn is_exact(&self, seen: &Seen<'_>) -> bool {
-        self.node(seen).is_exact(seen.entry)
+        &self.nodes[seen.node()]
     }
 }
