@@ -5,10 +5,12 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
+use calumma_chamelemon_analysis::NAME;
 
 use crate::scenario::Scenario;
 use crate::scenario::command::{Order, play_all};
+use crate::system::{self, SYSTEMS};
 use crate::topology::{LinkQuality, Topology};
 use crate::workload::Draw;
 
@@ -18,6 +20,7 @@ const SCENARIO: &str = r#"
 title = "A live fabric under way: links lose and double packets"
 epochs = EPOCHS
 topology = "TOPOLOGY"
+systems = SYSTEMS
 detail = "packets"
 spread = 0.8
 links = { loss = 0.01, duplicate = 0.002 }
@@ -27,17 +30,32 @@ flows = 120
 sizes = "constant:5"
 tcp = 0.5
 churn = 0.05
+LOCAL
 
 [traffic.victims]
 flows = 20
 sizes = "constant:20"
 victims = 0.5
+LOCAL
+"#;
 
+/// What ChameleMon's reports are to say.
+const LOSSES_ARE_NAMED: &str = r#"
 [[expect]]
 says = "reports claim to be whole, and name losses"
 epochs = [0, EPOCHS]
 share = SHARE
 decoded = true
+"#;
+
+/// What those of another system are to.
+const WINDOWS_ARE_WHOLE: &str = r#"
+[[expect]]
+says = "windows of NAME are whole"
+system = "NAME"
+epochs = [0, EPOCHS]
+share = SHARE
+complete = true
 "#;
 
 /// How fast a fabric is soaked.
@@ -48,8 +66,9 @@ struct Pace {
     apart: u64,
     /// Within how many of them reports are to be whole again.
     again: u64,
-    /// What else is in the scenario.
+    /// What else is in the scenario, and in each of its kinds of traffic.
     sections: &'static str,
+    local: &'static str,
 }
 
 /// Of software switches. One that starts takes a second until it forwards.
@@ -57,6 +76,7 @@ const SOFTWARE: Pace = Pace {
     epoch_ms: 50,
     apart: 80,
     again: 60,
+    local: "",
     sections: r#"
 [[application]]
 kind = "tcp"
@@ -91,6 +111,7 @@ const MODELLED: Pace = Pace {
     epoch_ms: 500,
     apart: 12,
     again: 7,
+    local: "",
     sections: r#"
 grace_ms = 2000
 
@@ -124,36 +145,114 @@ connections = 5
 "#,
 };
 
-impl Pace {
-    /// That of a topology.
-    fn of(topology: &Topology) -> &'static Self {
-        let modelled = (0..topology.switches()).any(|at| topology.is_tofino(at));
-        if modelled { &MODELLED } else { &SOFTWARE }
+/// Where other systems than ChameleMon run, whose truth is every packet on the wires next to
+/// switches: as in `testbed/scenarios/live/cfs/fabric.toml`, which says how far they are apart.
+const EVERY_PACKET: Pace = Pace {
+    epoch_ms: 100,
+    apart: 60,
+    again: 40,
+    // Who stays at an edge would come to it twice.
+    local: "local_share = 0.0",
+    sections: r#"
+grace_ms = 2000
+edges = "routed"
+
+[epoch]
+length_ms = 100
+clock_guard_us = 5000
+flight_guard_us = 40000
+
+[system.cfs]
+entries = 256
+window_epochs = 10
+hop_offset = 54
+hop_step = 3
+flows_listed = 10000
+
+[[application]]
+kind = "tcp"
+from = "e1"
+to = "e2"
+mbit = 4
+
+[[application]]
+kind = "udp"
+from = "e2"
+to = "e1"
+mbit = 2
+"#,
+};
+
+/// What is soaked.
+#[derive(Clone, Copy, Debug)]
+pub struct Fabric<'a> {
+    /// The topology's name, with what its switches are.
+    pub topology: &'a str,
+    /// The systems that run.
+    pub systems: &'a [String],
+}
+
+impl Fabric<'_> {
+    fn network(&self) -> Result<Topology> {
+        Topology::load(self.topology, Path::new("."), LinkQuality::default())
+    }
+
+    /// How fast it is soaked.
+    fn pace(&self) -> Result<&'static Pace> {
+        system::check(SYSTEMS, self.systems)?;
+        let network = self.network()?;
+        let modelled = (0..network.switches()).any(|at| network.is_tofino(at));
+        let is_alone = self.systems == [NAME];
+        ensure!(
+            !self.systems.iter().any(|system| system == "sketchint"),
+            "sketchint: captures that its bytes are held against know no copies of packets"
+        );
+        ensure!(is_alone || !modelled, "{}: of Tofinos, ChameleMon alone is soaked", self.topology);
+        Ok(match (is_alone, modelled) {
+            (false, _) => &EVERY_PACKET,
+            (true, true) => &MODELLED,
+            (true, false) => &SOFTWARE,
+        })
+    }
+
+    /// Whether ChameleMon runs.
+    fn names_losses(&self) -> bool {
+        self.systems.iter().any(|system| system == NAME)
     }
 
     /// The text of a scenario of so many epochs, a share of which is to be whole.
-    fn text(&self, topology: &str, epochs: u64, share: f64) -> String {
-        SCENARIO
-            .replace("SECTIONS", self.sections)
-            .replace("TOPOLOGY", topology)
-            .replace("EPOCHS", &epochs.to_string())
-            .replace("SHARE", &share.to_string())
+    fn text(&self, epochs: u64, share: f64) -> Result<String> {
+        let Pace { sections, local, .. } = self.pace()?;
+        let mut text = SCENARIO
+            .replace("SECTIONS", sections)
+            .replace("LOCAL", local)
+            .replace("TOPOLOGY", self.topology)
+            .replace("SYSTEMS", &format!("{:?}", self.systems));
+        for name in self.systems {
+            text += &match name.as_str() {
+                NAME => LOSSES_ARE_NAMED.to_owned(),
+                // A window is whole where each of its epochs is, and its system has to go on first.
+                _ => WINDOWS_ARE_WHOLE.replace("NAME", name).replace("SHARE", "0.2"),
+            };
+        }
+        Ok(text.replace("EPOCHS", &epochs.to_string()).replace("SHARE", &share.to_string()))
     }
 }
 
-fn load(topology: &str) -> Result<Topology> {
-    Topology::load(topology, Path::new("."), LinkQuality::default())
-}
-
-/// Soaks a fabric of `topology` for so many minutes. `testbed` is the calumma-testbed program;
+/// Soaks a fabric for so many minutes. `testbed` is the calumma-testbed program;
 /// reports and truth go to a folder in `out`. Gives whether every report was right and most were
 /// whole.
 ///
 /// # Errors
-/// When there is no such topology, or something breaks down.
-pub fn run(topology: &str, minutes: u64, out: Option<PathBuf>, testbed: PathBuf) -> Result<bool> {
-    let epochs = minutes * 60_000 / Pace::of(&load(topology)?).epoch_ms;
-    play(scenario(topology, epochs)?, out, testbed)
+/// When there is no such topology or system, or something breaks down.
+pub fn run(
+    fabric: Fabric<'_>,
+    minutes: u64,
+    out: Option<PathBuf>,
+    testbed: PathBuf,
+) -> Result<bool> {
+    let epochs = minutes * 60_000 / fabric.pace()?.epoch_ms;
+    play(scenario(fabric, epochs)?, out, testbed)
 }
 
 /// The same with so many [troubles](with_troubles).
@@ -161,12 +260,12 @@ pub fn run(topology: &str, minutes: u64, out: Option<PathBuf>, testbed: PathBuf)
 /// # Errors
 /// As [`run`].
 pub fn run_with_troubles(
-    topology: &str,
+    fabric: Fabric<'_>,
     (troubles, seed): (u64, u64),
     out: Option<PathBuf>,
     testbed: PathBuf,
 ) -> Result<bool> {
-    play(with_troubles(topology, troubles, seed)?, out, testbed)
+    play(with_troubles(fabric, troubles, seed)?, out, testbed)
 }
 
 fn play(scenario: Scenario, out: Option<PathBuf>, testbed: PathBuf) -> Result<bool> {
@@ -174,13 +273,12 @@ fn play(scenario: Scenario, out: Option<PathBuf>, testbed: PathBuf) -> Result<bo
     play_all(&[("soak".to_owned(), scenario)], &order)
 }
 
-/// The soak of a topology for so many epochs.
+/// The soak of a fabric for so many epochs.
 ///
 /// # Errors
-/// When there is no such topology.
-pub fn scenario(topology: &str, epochs: u64) -> Result<Scenario> {
-    let text = Pace::of(&load(topology)?).text(topology, epochs, 0.8);
-    Scenario::parse(&text, Path::new("."))
+/// When there is no such topology or system.
+pub fn scenario(fabric: Fabric<'_>, epochs: u64) -> Result<Scenario> {
+    Scenario::parse(&fabric.text(epochs, 0.8)?, Path::new("."))
 }
 
 /// The same while edges, of Tofinos the control planes, and the controller are killed or stand
@@ -188,11 +286,10 @@ pub fn scenario(topology: &str, epochs: u64) -> Result<Scenario> {
 /// keeps an archive.
 ///
 /// # Errors
-/// When there is no such topology.
-pub fn with_troubles(topology: &str, troubles: u64, seed: u64) -> Result<Scenario> {
-    let network = load(topology)?;
-    let pace = Pace::of(&network);
-    let mut text = pace.text(topology, (troubles + 1) * pace.apart, 0.2);
+/// As [`scenario`].
+pub fn with_troubles(fabric: Fabric<'_>, troubles: u64, seed: u64) -> Result<Scenario> {
+    let (network, pace) = (fabric.network()?, fabric.pace()?);
+    let mut text = fabric.text((troubles + 1) * pace.apart, 0.2)?;
     for number in 0..troubles {
         let drawn = Draw::new(seed).of(number);
         let one_of = |which: u64, of: u64| drawn.of(which).below(of);
@@ -214,12 +311,14 @@ pub fn with_troubles(topology: &str, troubles: u64, seed: u64) -> Result<Scenari
         };
         let at = (number + 1) * pace.apart;
         let (again, next) = (at + pace.again, at + pace.apart);
-        write!(
-            text,
-            "\n[[change]]\nat = {at}\nsays = \"{says}\"\n{trouble}\n\n[[expect]]\n\
-             says = \"{says}: reports are whole again\"\nepochs = [{again}, {next}]\n\
-             share = 0.5\ndecoded = true\n"
-        )?;
+        write!(text, "\n[[change]]\nat = {at}\nsays = \"{says}\"\n{trouble}\n")?;
+        if fabric.names_losses() {
+            write!(
+                text,
+                "\n[[expect]]\nsays = \"{says}: reports are whole again\"\n\
+                 epochs = [{again}, {next}]\nshare = 0.5\ndecoded = true\n"
+            )?;
+        }
     }
     Scenario::parse(&format!("archive = true\n{text}"), Path::new("."))
 }
@@ -230,16 +329,43 @@ mod tests {
 
     use super::*;
 
+    /// With ChameleMon alone.
+    fn soak(topology: &str, epochs: u64) -> Result<Scenario> {
+        scenario(Fabric { topology, systems: &[NAME.to_owned()] }, epochs)
+    }
+
+    fn troubled(topology: &str, troubles: u64) -> Result<Scenario> {
+        with_troubles(Fabric { topology, systems: &[NAME.to_owned()] }, troubles, 1)
+    }
+
+    #[test]
+    fn other_systems_are_soaked_on_software_switches() {
+        let systems = ["cfs", NAME].map(str::to_owned);
+        let others = ["hopps", "sketchint"].map(str::to_owned);
+        let of = |topology, systems| Fabric { topology, systems };
+        let fabric = of("leaf-spine:2x2 s1=software", &systems[..]);
+        let soak = scenario(fabric, 600).unwrap();
+        assert_eq!((&soak.systems[..], soak.expect.len()), (&systems[..], 2));
+        assert_eq!((soak.epoch.length_ms, soak.system.len()), (100, 1));
+        let alone = of("leaf-spine:2x2", &systems[..1]);
+        assert_eq!(with_troubles(alone, 4, 1).unwrap().expect.len(), 1);
+        assert_eq!(with_troubles(fabric, 4, 1).unwrap().expect.len(), 6);
+        let problem = |fabric| format!("{:#}", scenario(fabric, 600).unwrap_err());
+        assert!(problem(of("leaf-spine:2x1 e2=tofino", &systems)).contains("ChameleMon alone"));
+        assert!(problem(of("pair", &others[..1])).contains("no system is called"));
+        assert!(problem(of("pair", &others[1..])).contains("know no copies"));
+    }
+
     #[test]
     fn a_soak_is_a_scenario_of_its_topology_and_as_long_as_it_is_told() {
-        let soak = scenario("leaf-spine:4x2", 400).unwrap();
-        assert_eq!((soak.epochs, soak.application.len()), (400, 4));
-        assert_eq!(soak.topology().unwrap().edges().len(), 4);
-        assert!(scenario("ring:3", 400).is_err());
-        let troubled = with_troubles("leaf-spine:4x2", 300, 1).unwrap();
-        assert_eq!((troubled.change.len(), troubled.expect.len()), (300, 301));
-        assert!(troubled.archive && troubled.topology().is_ok());
-        let modelled = with_troubles("leaf-spine:2x1 e2=tofino", 300, 1).unwrap();
+        let soaked = soak("leaf-spine:4x2", 400).unwrap();
+        assert_eq!((soaked.epochs, soaked.application.len()), (400, 4));
+        assert_eq!(soaked.topology().unwrap().edges().len(), 4);
+        assert!(soak("ring:3", 400).is_err());
+        let software = troubled("leaf-spine:4x2", 300).unwrap();
+        assert_eq!((software.change.len(), software.expect.len()), (300, 301));
+        assert!(software.archive && software.topology().is_ok());
+        let modelled = troubled("leaf-spine:2x1 e2=tofino", 300).unwrap();
         assert_eq!((modelled.epoch.length_ms, modelled.application.len()), (500, 2));
         let (topology, mut times) = (modelled.topology().unwrap(), BTreeMap::new());
         for trouble in modelled.change.iter().flat_map(|change| change.troubles(&topology)) {
@@ -253,7 +379,7 @@ mod tests {
         }
         assert_eq!(times.values().sum::<u64>(), 300);
         let through = concat!(env!("CARGO_MANIFEST_DIR"), "/topologies/geant2012.toml");
-        let problem = scenario(through, 400).unwrap_err();
+        let problem = soak(through, 400).unwrap_err();
         assert!(format!("{problem:#}").contains("packets pass through edges"), "{problem:#}");
     }
 }

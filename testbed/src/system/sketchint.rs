@@ -146,18 +146,25 @@ impl<'a> Arrived<'a> {
 
     /// What wires say; flows that lost packets, or had copies, are `touched`.
     fn read(&mut self, came: &AtSwitches, touched: &[FlowTruth]) {
-        let touched: HashSet<Flow> = touched.iter().map(|of| Flow::from(&of.key)).collect();
+        let mut copied: HashMap<Flow, u64> = HashMap::new();
+        for of in touched {
+            let copies: u32 = of.copies.iter().map(|(_, copies)| copies).sum();
+            *copied.entry(Flow::from(&of.key)).or_default() += u64::from(copies);
+        }
         let edges = self.topology.edges().len();
         for (key, switches) in came {
             let flow = Flow::from(key);
             let is_sink =
                 |&(&at, came): &(&usize, &Came)| at < edges && came.packets > came.entered;
             let Some((&sink, at_sink)) = switches.iter().find(is_sink) else { continue };
+            let copies = copied.get(&flow);
+            // A copy names the switches that its packet came by before.
+            let most = |came: &Came| came.packets + copies.unwrap_or(&0);
             let of = OfFlow {
                 sink,
                 packets: at_sink.packets - at_sink.entered,
-                came: switches.iter().map(|(&at, came)| (at, came.packets)).collect(),
-                is_all: !touched.contains(&flow),
+                came: switches.iter().map(|(&at, came)| (at, most(came))).collect(),
+                is_all: copies.is_none(),
                 ways: None,
             };
             self.flows.insert(flow, of);

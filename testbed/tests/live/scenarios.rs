@@ -16,7 +16,9 @@ const TESTBED: &str = env!("CARGO_BIN_EXE_calumma-testbed");
 #[ignore = "end to end: needs root, DPDK and iperf3; `cargo xtask test` runs it"]
 fn four_leaves_report_what_the_kernel_lost_and_doubled_epoch_by_epoch() {
     let _alone = alone();
-    let soak = soak::fabric::scenario("leaf-spine:4x2", 200).expect("the soak is a scenario");
+    let systems = ["chamelemon".to_owned()];
+    let fabric = soak::fabric::Fabric { topology: "leaf-spine:4x2", systems: &systems };
+    let soak = soak::fabric::scenario(fabric, 200).expect("the soak is a scenario");
     let mut live = Live::start(&soak, Path::new(TESTBED)).expect("the fabric comes up");
     let (mut lost, mut named) = (0, 0);
     // It fails by itself where hosts, routers and reports count differently in all.

@@ -66,9 +66,28 @@ fn a_tofinos_control_plane_is_killed_and_stopped_as_often_as_other_programs() {
     }
 }
 
+#[test]
+#[ignore = "end to end: needs root, DPDK and iperf3; `cargo xtask test` runs it"]
+fn no_report_of_other_systems_is_wrong_in_a_fabric_that_loses_and_doubles_packets() {
+    let _alone = alone();
+    let minutes = if calumma_testenv::are_sweeps_large() { 10 } else { 1 };
+    let topology = "leaf-spine:2x2 s1=software s2=software";
+    let systems = ["cfs".to_owned()];
+    let fabric = soak::fabric::Fabric { topology, systems: &systems };
+    let soak = soak::fabric::scenario(fabric, minutes * 600).expect("a scenario");
+    let mut live = Live::start(&soak, Path::new(TESTBED)).expect("the fabric comes up");
+    let played = play_in(&mut live, &soak, |_, _| Ok(())).expect("the soak runs");
+    let wrong: Vec<_> = played.contradictions().collect();
+    assert!(wrong.is_empty(), "{wrong:?}, {:?}", played.doubts);
+    let whole = played.systems.iter().filter(|of| of.complete && of.coverage > Some(0.3));
+    assert!(whole.count() > 5, "{:?}", played.systems);
+}
+
 fn play_with_troubles(topology: &str, troubles: u64, seed: u64) -> Played {
     let _alone = alone();
-    let soak = soak::fabric::with_troubles(topology, troubles, seed).expect("a scenario");
+    let systems = ["chamelemon".to_owned()];
+    let fabric = soak::fabric::Fabric { topology, systems: &systems };
+    let soak = soak::fabric::with_troubles(fabric, troubles, seed).expect("a scenario");
     let mut live = Live::start(&soak, Path::new(TESTBED)).expect("the fabric comes up");
     // It fails by itself where a complete report is not in the archive once.
     let played = play_in(&mut live, &soak, |_, _| Ok(())).expect("the soak runs");

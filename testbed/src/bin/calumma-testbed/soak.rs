@@ -29,6 +29,12 @@ pub(crate) struct Soak {
     /// ("leaf-spine:2x1 e2=tofino") packets are few and epochs long
     #[arg(long, requires = "how_long")]
     topology: Option<String>,
+    /// The measurement systems that run in the fabric. Where there are others than ChameleMon, every
+    /// report is held against all packets on the wires next to switches; inner switches measure
+    /// with "s1=software" behind the topology
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "chamelemon")]
+    #[arg(requires = "topology")]
+    system: Vec<String>,
     /// How long the fabric is soaked
     #[arg(long, requires = "topology", group = "how_long")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=1440))]
@@ -50,16 +56,17 @@ pub(crate) struct Soak {
 impl Soak {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let (testbed, _guard) = prepare()?;
-        if let Some(topology) = self.topology {
+        if let Some(topology) = &self.topology {
+            let fabric = soak::fabric::Fabric { topology, systems: &self.system };
             let held = match (self.troubles, self.minutes) {
                 (Some(troubles), _) => soak::fabric::run_with_troubles(
-                    &topology,
+                    fabric,
                     (troubles, self.seed),
                     self.out,
                     testbed,
                 ),
                 (None, minutes) => {
-                    soak::fabric::run(&topology, minutes.unwrap_or(1), self.out, testbed)
+                    soak::fabric::run(fabric, minutes.unwrap_or(1), self.out, testbed)
                 }
             };
             return held.map(verdict);

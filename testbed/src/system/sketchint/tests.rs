@@ -170,3 +170,19 @@ fn where_nothing_was_lost_every_hop_has_all_packets_and_every_switch_is_named() 
     let path = wrong(&truth, |report| report["flows"][0]["paths"] = json!([]));
     assert!(path.unwrap().ends_with("a path is not reported"));
 }
+
+#[test]
+fn a_copy_names_the_switches_that_its_packet_came_by() {
+    let (mut truth, spine) = from_wires();
+    let at = topology().position(&spine).unwrap();
+    let came = |packets, entered| Came { packets, bytes: 46 * packets, entered };
+    let switches = [(0, came(7, 7)), (at, came(7, 0)), (1, came(8, 0))];
+    truth.came = Some(AtSwitches::from([(key(), BTreeMap::from(switches))]));
+    let flow = &mut truth.flows[0];
+    (flow.lost, flow.losses, flow.doubled) = (0, Vec::new(), 1);
+    flow.copies = vec![(Segment::link(at, 1), 1)];
+    let mut of = (truth, spine);
+    assert_eq!(wrong(&of, |_| {}), None);
+    of.0.flows[0].copies.clear();
+    assert!(wrong(&of, |_| {}).unwrap().contains("came by e1, 7 of these reached e2"));
+}
