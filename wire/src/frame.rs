@@ -125,3 +125,21 @@ fn frame_length(bytes: &[u8], limit: usize) -> Result<Option<usize>, DecodeError
     }
     Ok(Some(length))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A stranger may claim the longest frame on each of thousands of connections.
+    #[test]
+    fn memory_grows_with_bytes_that_have_come_and_not_with_what_is_claimed() {
+        let mut reader = FrameReader::new();
+        let claimed = (MAX_FRAME_BYTES - LENGTH_BYTES) as u32;
+        let header = [&claimed.to_le_bytes()[..], &MAGIC.to_le_bytes()[..]].concat();
+        for byte in header.into_iter().chain([0; 100]) {
+            reader.push(&[byte]);
+            assert!(reader.next_message().unwrap().is_none());
+        }
+        assert!(reader.bytes.capacity() < 1024, "{}", reader.bytes.capacity());
+    }
+}
