@@ -22,7 +22,7 @@ use super::mutants::{NOBODY, ROUTER, flow_of};
 use super::nflog::{Log, Logged};
 use super::unix_ns;
 use super::wires::Wires;
-use crate::carrier::Carrier;
+use crate::carrier::{Carrier, Marked};
 use crate::fabric::faults::{DOUBLED, LOG_GROUP, LOST};
 use crate::fabric::wires::{CAME, ENTERED};
 use crate::fabric::wiring::Wiring;
@@ -165,7 +165,7 @@ impl RouterLog {
             let Some((key, ip_offset)) = flow else { continue };
             let Some(mark) = carrier.read(&bytes[ip_offset..]) else { continue };
             // Taken behind the packet, whose epoch may have begun since the last one came.
-            let epoch = mark.epoch_by(clock.epoch_at(unix_ns()?));
+            let epoch = entered_in(mark, clock, unix_ns()?);
             let flow = seen.epochs.entry(epoch).or_default().entry(key);
             let flow = flow.or_insert_with(|| FlowTruth::new(key, 0));
             flow.packets += 1;
@@ -213,8 +213,13 @@ fn follow(
     Ok(())
 }
 
-/// Notes a packet for the epoch that it entered in: the latest that its mark fits, since it was
-/// logged within an epoch's time.
+/// The epoch that a packet entered in: the latest that its mark fits, since it was logged within an
+/// epoch's time, less the guard. The clock of the switch that has marked it may be ahead by that.
+fn entered_in(mark: Marked, clock: EpochClock, logged_ns: u64) -> u64 {
+    mark.epoch_by(clock.epoch_at(logged_ns.saturating_add(clock.guards().clock_ns)))
+}
+
+/// Notes a packet for the epoch that it entered in.
 fn note(
     seen: &mut Seen,
     logged: &Logged,
@@ -225,7 +230,7 @@ fn note(
     let (Some(key), Some(mark)) = (key_of(&logged.packet), carrier.read(&logged.packet)) else {
         bail!("a logged packet that no edge can have measured: {:?}", logged.packet);
     };
-    let epoch = mark.epoch_by(clock.epoch_at(logged.time_ns.unwrap_or(now_ns)));
+    let epoch = entered_in(mark, clock, logged.time_ns.unwrap_or(now_ns));
     let packet = Run::single(mark.hierarchy);
     let flow = seen.epochs.entry(epoch).or_default().entry(key);
     // Where it entered, its log doesn't say.
@@ -257,7 +262,7 @@ fn note_on_wire(
 ) -> Result<()> {
     let Some(key) = key_of(&logged.packet) else { return Ok(()) };
     let mark = carrier.read(&logged.packet).context("a packet that is cut")?;
-    let epoch = mark.epoch_by(clock.epoch_at(logged.time_ns.unwrap_or(now_ns)));
+    let epoch = entered_in(mark, clock, logged.time_ns.unwrap_or(now_ns));
     let entered = logged.prefix == ENTERED;
     seen.wires.note(key, (&logged.packet, is_edge), epoch, (router, entered));
     Ok(())
@@ -321,13 +326,17 @@ mod tests {
         log(LOST, 0, Hierarchy::NonSampledLl, begin + 52_000_000).unwrap();
         log(LOST, 1, Hierarchy::SampledLl, begin + 52_000_000).unwrap();
         log(DOUBLED, 1, Hierarchy::HlCandidate, begin + 53_000_000).unwrap();
+        // By a clock that is ahead.
+        log(LOST, 0, Hierarchy::HhCandidate, begin - 100_000).unwrap();
+        log(LOST, 1, Hierarchy::HhCandidate, begin - 100_000).unwrap();
         assert!(log("else", 1, Hierarchy::HlCandidate, begin).is_err());
         let (first, second) = (&seen.epochs[&1000][&key], &seen.epochs[&1001][&key]);
-        assert_eq!((first.lost, first.encoded, first.heavy), (2, 1, 1));
+        assert_eq!((first.lost, first.encoded, first.heavy), (3, 2, 2));
+        assert_eq!(seen.epochs[&999][&key].lost, 1);
         assert_eq!((second.lost, second.encoded, second.heavy), (1, 1, 0));
-        assert_eq!(first.losses, [(Segment::link(0, 2), 2)]);
+        assert_eq!(first.losses, [(Segment::link(0, 2), 3)]);
         assert_eq!(second.copies, [(Segment::link(0, 2), 1)]);
-        assert_eq!((seen.lost[&key], seen.doubled), (3, 1));
+        assert_eq!((seen.lost[&key], seen.doubled), (5, 1));
         assert_eq!((second.doubled, second.doubled_heavy), (1, 1));
     }
 }

@@ -13,6 +13,9 @@ use crate::capture::Capture;
 use crate::topology::Topology;
 use crate::workload::{host_address, host_address6};
 
+/// By how much a switch's clock may be ahead of the one that captures go by.
+const CLOCK_NS: u64 = 1_000_000;
+
 /// A packet at a switch.
 #[derive(Clone, Copy, Debug)]
 struct Passing {
@@ -188,7 +191,7 @@ impl Observed {
     pub(super) fn within(&self, [first, last]: [u64; 2], length_ns: u64) -> BTreeMap<Flow, OfFlow> {
         let mut flows: BTreeMap<Flow, OfFlow> = BTreeMap::new();
         for (bit, entered_ns, flow, way) in &self.ways {
-            let now = entered_ns / length_ns;
+            let now = (entered_ns + CLOCK_NS) / length_ns;
             let epoch = now - (now.wrapping_sub(u64::from(*bit)) & 1);
             if !(first..=last).contains(&epoch) {
                 continue;
