@@ -1,10 +1,10 @@
 //! Why nodes' numbers may be wrong although all of them came: what was late in the same window, or
 //! in the one before with the same timestamp bits.
 //!
-//! A packet says by one bit which epoch it is of. An epoch that a node ends when packets of the next
-//! one with its bit may have come has some of them, and that one lacks them. What comes between the
-//! two counts as late of the first, and may be early ones of the second. Only ends of windows matter:
-//! within a window, both are recorded together.
+//! A packet says by one bit which epoch it is of. An epoch that a node ends when packets of the
+//! next one with its bit may have come has some of them, and that one lacks them. What comes
+//! between the two counts as late of the first, and may be early ones of the second. Only ends of
+//! windows matter: within a window, both are recorded together.
 //!
 //! Pure. ChameleMon, which knows the flows of late packets, has doubts of its own.
 
@@ -37,7 +37,8 @@ pub(crate) struct Doubts {
     since: Option<u64>,
     /// Nodes of which anything has come.
     begun: Vec<bool>,
-    /// What came of the latest windows, by their first epochs; of nodes that had not begun, nothing.
+    /// What came of the latest windows, by their first epochs; of nodes that had not begun,
+    /// nothing.
     left: BTreeMap<u64, Vec<Option<Came>>>,
 }
 

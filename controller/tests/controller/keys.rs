@@ -78,7 +78,7 @@ fn all_edges_get_another_key_for_the_same_epoch_once_the_disk_has_it() {
             .unwrap()
     };
     let mut said = rotate_key();
-    // A disk that others keep busy may take longer than the change can wait; nothing is changed then.
+    // A disk that others keep busy may take longer than the change can wait.
     while String::from_utf8_lossy(&said.stderr).contains("too slow to keep a hash key in time") {
         said = rotate_key();
     }

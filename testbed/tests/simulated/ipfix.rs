@@ -66,8 +66,8 @@ fn reports() -> (Vec<SystemReport<Found>>, Sent) {
     let sent = sent.collect();
     for epoch in 0..20 {
         if epoch == 6 {
-            // In the middle of a window: what e2 has sent and not marked, e1 can't count. The window
-            // after those that e2 lacks is in doubt.
+            // In the middle of a window: what e2 has sent and not marked, e1 can't count. The
+            // window after those that e2 lacks is in doubt.
             simulation.restart(1);
         }
         simulation.run_epoch().unwrap();

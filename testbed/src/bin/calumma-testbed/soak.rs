@@ -29,9 +29,9 @@ pub(crate) struct Soak {
     /// ("leaf-spine:2x1 e2=tofino") packets are few and epochs long
     #[arg(long, requires = "how_long")]
     topology: Option<String>,
-    /// The measurement systems that run in the fabric. Where there are others than ChameleMon, every
-    /// report is held against all packets on the wires next to switches; inner switches measure
-    /// with "s1=software" behind the topology
+    /// The measurement systems that run in the fabric. Where there are others than ChameleMon,
+    /// every report is held against all packets on the wires next to switches; inner switches
+    /// measure with "s1=software" behind the topology
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "chamelemon")]
     #[arg(requires = "topology")]
     system: Vec<String>,
