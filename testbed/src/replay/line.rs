@@ -12,6 +12,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use calumma_analysis::Report;
 use calumma_chamelemon_analysis::NAME;
+use calumma_edge::forward::header::{decrement_hop_limit, decrement_ttl};
 use calumma_edge::packet::{Frame, Packet};
 use calumma_edge::parse::{Parsed, parse};
 use calumma_sketch::{KeyKind, WideKey};
@@ -412,18 +413,10 @@ fn flow_of(packet: &Frame, keys: KeyKind) -> Option<(WideKey, usize)> {
 /// A switch takes one off the time to live. It leaves the last one, so that all of the capture
 /// passes.
 fn route(bytes: &mut [u8], ip_offset: usize) {
-    let ip = &mut bytes[ip_offset..];
-    let is_ipv4 = ip[0] >> 4 == 4;
-    let at = if is_ipv4 { 8 } else { 7 };
-    if ip[at] <= 1 {
-        return;
-    }
-    ip[at] -= 1;
-    if is_ipv4 {
-        // RFC 1624, for a word that is 0x100 less.
-        let sum = u32::from(u16::from_be_bytes([ip[10], ip[11]])) + 0x100;
-        let sum = (sum & 0xFFFF) + (sum >> 16);
-        ip[10..12].copy_from_slice(&(sum as u16).to_be_bytes());
+    match bytes[ip_offset] >> 4 {
+        4 if bytes[ip_offset + 8] > 1 => decrement_ttl(bytes, ip_offset),
+        6 if bytes[ip_offset + 7] > 1 => decrement_hop_limit(bytes, ip_offset),
+        _ => {}
     }
 }
 
