@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use calumma_bfrt::ClientError;
 use calumma_bfrt::proto::TableEntry;
-use calumma_epoch::{EpochClock, Timeline, timestamp_bit};
+use calumma_epoch::{EpochClock, Schedule, Timeline, timestamp_bit};
 use calumma_switch_host::unix_ns;
 use calumma_wire::SideKind;
 use tracing::{debug, error, warn};
@@ -198,7 +198,8 @@ impl Gatherer {
     /// When a group that was recorded in from `epoch` on must be out of the switch: as its next
     /// epoch is armed.
     fn deadline(&self, epoch: u64) -> Instant {
-        let due_ns = self.clock.arm_time(epoch + 2 * self.window) - ahead_ns(&self.clock);
+        let (clock, next) = (self.clock, epoch + 2 * self.window);
+        let due_ns = Schedule::arming_ahead(clock, next, ahead_ns(&clock)).next_at_ns();
         let left_ns = due_ns.saturating_sub(unix_ns());
         Instant::now() + Duration::from_nanos(left_ns)
     }
