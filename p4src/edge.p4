@@ -105,9 +105,26 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
         size = 1;
     }
 
+    action end_at(PortId_t port) {
+        ig_tm_md.ucast_egress_port = port;
+        ig_tm_md.qid = 1;
+        ig_dprsr_md.drop_ctl = 0;
+    }
+
+    // A packet from a host that has no way to go on is recorded before that is known. So that it is
+    // no loss it goes to a port where it is recorded as having left, and then dropped: by a queue of
+    // its own, as collection packets take that port too.
+    table no_way {
+        key = { ig_intr_md.ingress_port : exact; }
+        actions = { end_at; NoAction; }
+        const default_action = NoAction;
+        size = PORTS;
+    }
+
     apply {
         request = { false, hdr.collect.next, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING };
         masked = { 0, 0, 0 };
+        ig_dprsr_md.drop_ctl = 0;
         host_ports.apply();
         timestamp.apply();
         readable.apply(hdr, meta, ig_prsr_md.parser_err, missing);
@@ -135,6 +152,9 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
         }
         forwarding.apply(hdr, meta.before, meta.changed, ig_intr_md.ingress_port,
                          meta.hashes.word0, request.collects, ig_dprsr_md, ig_tm_md);
+        if (ig_dprsr_md.drop_ctl == 1 && meta.measured && meta.from_host) {
+            no_way.apply();
+        }
 
         classifier.apply(meta.hashes, request, count8, count16);
         if (meta.measured && meta.from_host) {
@@ -201,11 +221,22 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
     bit<8> stream;
     bool is_stray;
     bool to_host;
+    bool ends;
 
     // The upper half of the DSCP that packets leave the network with.
     action host(bit<3> dscp) {
         to_host = true;
         given_back = dscp;
+    }
+
+    // Here packets of hosts end that have no way to go on.
+    action nowhere() {
+        to_host = true;
+        ends = true;
+    }
+
+    action end() {
+        eg_dprsr_md.drop_ctl = 1;
     }
 
     // A condition can't compute. A Tofino may count the frame check sequence: as few as four bytes
@@ -223,7 +254,7 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
 
     table host_ports {
         key = { eg_intr_md.egress_port : exact; }
-        actions = { host; NoAction; }
+        actions = { host; nowhere; NoAction; }
         const default_action = NoAction;
         size = PORTS;
     }
@@ -242,6 +273,7 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
         stream = 0;
         is_stray = false;
         to_host = false;
+        ends = false;
         before.apply(hdr, meta);
         host_ports.apply();
         compare();
@@ -290,6 +322,10 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
             marking.apply(hdr.ipv4.mark, given_back, meta.changed);
         }
 #endif
+        // A notice of it is mirrored all the same.
+        if (ends && meta.kind == MEASURED) {
+            end();
+        }
         if (is_stray) {
             strays.apply(hdr, stream, said, meta, eg_dprsr_md);
         } else if (meta.kind == NOTICE) {

@@ -77,6 +77,9 @@ impl Default for DriverConfig {
     }
 }
 
+/// Ethernet types of packets that are measured: IPv4, and the tags of VLANs.
+const MEASURED: [u16; 3] = [0x0800, 0x8100, 0x88A8];
+
 /// Ways for sketches to come out of the switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -375,6 +378,12 @@ impl Config {
             let why = "collection.notice_session: it is mirror_session's number; each has its own";
             return Some(why.to_owned());
         }
+        if let Some(kind) = self.punt.iter().find(|kind| MEASURED.contains(kind)) {
+            return Some(format!(
+                "punt: {kind:#06x} is IPv4 or a VLAN tag before it, which is measured: what goes to the \
+                 CPU port instead of its way would be lost"
+            ));
+        }
         if self.role == NodeRole::Host {
             let why = "role = \"host\": an end host's sink is software; run calumma-edge there";
             return Some(why.to_owned());
@@ -506,6 +515,8 @@ mod tests {
         assert!(label.contains("does not measure IPv6; all edges"), "{label}");
         let auto = problem(&format!("{PAIR}[carrier]\nkind = \"auto\"\n"));
         assert!(auto.contains("compiled for one carrier: name that"), "{auto}");
+        let punted = problem(&PAIR.replace("[driver]", "punt = [0x0806, 0x8100]\n[driver]"));
+        assert!(punted.contains("punt: 0x8100 is IPv4 or a VLAN tag"), "{punted}");
         let missing = Config::load(Path::new("/nonexistent/switchd.toml")).unwrap_err();
         assert!(missing.to_string().contains("--config"));
     }

@@ -27,6 +27,10 @@ const ROUTES_6: &str = "Ingress.forwarding.routes6";
 const MEMBERS: &str = "Ingress.forwarding.members";
 const COLLECTORS: &str = "Ingress.collection.collectors";
 
+/// Programs that record packets of hosts before they know their way have it: where packets end that
+/// have none.
+const NO_WAY: &str = "Ingress.no_way";
+
 /// Programs that make packets longer have it.
 const MTUS: &str = "Egress.push.mtus";
 
@@ -59,7 +63,7 @@ pub fn configure(driver: &Driver, config: &Config) -> Result<(), ClientError> {
     let members = members(driver.info(), &groups)?;
     let old_members = driver.entries(MEMBERS)?;
     let mut present = Vec::new();
-    let programs = [limits(driver.info()), sinks(driver.info())];
+    let programs = [limits(driver.info()), sinks(driver.info()), no_way(driver.info())];
     for table in TABLES.into_iter().chain(programs.into_iter().flatten()) {
         present.extend(driver.entries(table)?);
     }
@@ -84,6 +88,11 @@ fn limits(info: &Info) -> Option<&'static str> {
 /// The table of the ports that stacks are taken out at, where the program has it.
 fn sinks(info: &Info) -> Option<&'static str> {
     info.table(SINKS).is_ok().then_some(SINKS)
+}
+
+/// The table of where packets of hosts end that have no way to go on, where the program has it.
+fn no_way(info: &Info) -> Option<&'static str> {
+    info.table(NO_WAY).is_ok().then_some(NO_WAY)
 }
 
 /// Stacks of any domain are taken out: that holds until a session has one.
@@ -163,6 +172,7 @@ fn entries(
     groups: &BTreeMap<&[Hop], u16>,
 ) -> Result<Vec<TableEntry>, InfoError> {
     let (mut out, limits, sinks) = (Vec::new(), limits(info), sinks(info));
+    let end = config.collection.recirculation_port;
     let mut add = |table, key: (&str, Match), action, args: &[(&str, u64)]| {
         out.push(entry(info, table, &[key], action, args)?);
         Ok::<(), InfoError>(())
@@ -179,10 +189,16 @@ fn entries(
             if let Some(table) = sinks {
                 add(table, ("port", number), "sink", &[])?;
             }
+            if let (Some(table), None) = (no_way(info), port.peer) {
+                add(table, ("ingress_port", number), "end_at", &[("port", end.into())])?;
+            }
         }
         if let Some(table) = limits {
             add(table, ("port", number), "limit", &[("mtu", port.mtu.into())])?;
         }
+    }
+    if no_way(info).is_some() {
+        add(HOST_OUT, ("egress_port", Match::Exact(end.into())), "nowhere", &[])?;
     }
     let collection = &config.collection;
     for &kind in &config.punt {
@@ -252,7 +268,11 @@ pub(crate) fn check(info: &Info) -> Result<(), InfoError> {
         carrier: CarrierConfig::default(),
         metrics: MetricsConfig::default(),
         punt: vec![1],
-        ports: vec![port(1, Role::Host, Some(2)), port(2, Role::Fabric, Some(1))],
+        ports: vec![
+            port(1, Role::Host, Some(2)),
+            port(2, Role::Fabric, Some(1)),
+            port(3, Role::Host, None),
+        ],
         routes: networks.into_iter().flat_map(route).collect(),
     };
     let groups = groups(&config);

@@ -6,14 +6,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use calumma_bfrt::{Options, Value};
+use calumma_chamelemon::{Attention, Partition, SampleRate};
 use calumma_interface::{MAX_FRAME, Plug};
-use calumma_sketch::Arithmetic;
+use calumma_sketch::{Arithmetic, FermatSketch, FlowKey};
 use calumma_switchd::collector::Way;
-use calumma_switchd::config::Config;
+use calumma_switchd::config::{CarrierKind, Config};
 use calumma_switchd::driver::Driver;
 use calumma_tna::Entry;
 
-use crate::common::{Numbers, Packet, Pair, attention, packet};
+use crate::common::{Numbers, Packet, Pair, packet};
+use crate::operation::{free, scrape, value};
 use crate::rig::{Controller, Daemon, EPOCH_MS, FABRIC, HOST, LIMIT, Model, layout};
 
 /// A configuration of two ports without peers, and these routes.
@@ -62,18 +64,107 @@ fn wait_for(model: &mut Model, what: &str, frame: &[u8], leaves: impl Fn(&[u8]) 
     }
 }
 
-/// As docs/p4.md says: the sketches do not wait for the routes.
+/// Encodes all packets in the part of heavy losses.
+fn all_encoded() -> Attention {
+    let partition = Partition { hh: 1024, hl: 2500, ll: 572 };
+    Attention { t_h: 1_000_000, t_l: 1, sample_rate: SampleRate::ALL, partition }
+}
+
+/// What a switch says of its own packets: those that entered there and did not leave there, by
+/// flow.
+fn missing(pair: &Pair, bit: usize) -> BTreeMap<FlowKey, i64> {
+    let hl = pair.attention.partition.hl_part();
+    let part = |encoder, shape, buckets| {
+        let words = pair.encoder(encoder, bit, buckets);
+        FermatSketch::from_words(shape, words).unwrap().part(&hl)
+    };
+    let layout = &pair.layout;
+    let mut upstream = part("upstream", layout.upstream_shape(), layout.upstream_buckets);
+    let downstream = part("downstream", layout.downstream_shape(), layout.downstream_buckets);
+    upstream.subtract(&downstream).unwrap();
+    let decoded = upstream.decode(&pair.family);
+    assert!(decoded.is_complete());
+    decoded.into_flowset().into_iter().collect()
+}
+
+/// As docs/p4.md says: the sketches do not wait for the routes, so what has none ends as if it had
+/// left.
 #[test]
-fn a_packet_from_a_host_without_a_route_is_recorded_and_dropped() {
-    let mut pair = Pair::new(Arithmetic::Prime, attention());
-    pair.begin(9);
-    let unpaired = 3_u16;
-    let host = Entry::new("host").exact("ingress_port", unpaired);
-    pair.switch.add_entry("Ingress.host_ports", &host).unwrap();
-    let packet = packet(&mut Numbers(3));
-    assert_eq!(pair.switch.inject(unpaired, &packet.bytes), []);
-    assert_eq!(pair.counters(0, 1).iter().sum::<u32>(), 1);
-    assert_eq!(pair.counters(1, 1).iter().sum::<u32>(), 1);
+fn a_packet_from_a_host_that_has_no_way_to_go_on_is_recorded_dropped_and_no_loss() {
+    let (unpaired, spare) = (3_u16, 68_u16);
+    for (carrier, arithmetic) in [
+        (CarrierKind::Tos, Arithmetic::Prime),
+        (CarrierKind::Tos, Arithmetic::Wrapping),
+        (CarrierKind::IpId, Arithmetic::Prime),
+    ] {
+        let mut pair = Pair::with_marks(carrier, arithmetic, all_encoded());
+        pair.begin(9);
+        let host = Entry::new("host").exact("ingress_port", unpaired);
+        pair.switch.add_entry("Ingress.host_ports", &host).unwrap();
+        let end = Entry::new("end_at").exact("ingress_port", unpaired).arg("port", spare);
+        pair.switch.add_entry("Ingress.no_way", &end).unwrap();
+        let nowhere = Entry::new("nowhere").exact("egress_port", spare);
+        pair.switch.add_entry("Egress.host_ports", &nowhere).unwrap();
+        let mut numbers = Numbers(3);
+        for at in 0..500_u32 {
+            let mut packet = to(&mut numbers, [10, 2]);
+            // Half of them end with their TTL, as those of a traceroute do.
+            packet.bytes[22] = if at.is_multiple_of(2) { 1 } else { 64 };
+            assert_eq!(pair.switch.inject(unpaired, &packet.bytes), []);
+        }
+        let count = |counter, cell| pair.switch.read_counter(counter, cell).unwrap().packets;
+        let entered = count("Ingress.packets", 0b011);
+        assert!(entered > 400, "{entered} of all but fragments");
+        assert_eq!((count("Egress.packets", 0), count("Egress.packets", 1)), (0, entered));
+        assert_eq!(missing(&pair, 1), BTreeMap::new());
+
+        // Those of the fabric that end here have entered elsewhere, and are lost.
+        pair.switch
+            .delete_entry("port_pair", &Entry::new("send").exact("ingress_port", FABRIC))
+            .unwrap();
+        let packet = to(&mut numbers, [10, 2]);
+        let sent = pair.switch.inject(HOST, &packet.bytes);
+        assert_eq!(pair.switch.inject(FABRIC, &sent[0].1), []);
+        assert_eq!(missing(&pair, 1).into_values().collect::<Vec<i64>>(), [1]);
+    }
+}
+
+/// As the daemon sets it up.
+#[test]
+fn all_that_enters_and_ends_at_a_switch_has_left_there() {
+    let layout = layout(Arithmetic::Prime);
+    let mut model = Model::start(&crate::rig::program(&layout, 8), None);
+    let controller = Controller::new(&layout, EPOCH_MS);
+    let routes = [
+        route("10.2.0.0/16", &[1]),
+        "[[route]]\nto = \"10.3.0.0/16\"\ndiscard = true\n".to_owned(),
+    ];
+    let listen = free();
+    let text = routed(&model, &controller, &routes.concat());
+    let text = format!("{text}[metrics]\nlisten = \"{listen}\"\n");
+    let _daemon = Daemon::start(Config::parse(&text, "routes").unwrap(), Way::Registers);
+    let mut numbers = Numbers(3);
+    let mut onward = to(&mut numbers, [10, 2]);
+    wait_for(&mut model, "a route", &onward.bytes, |frame| frame[..6] == [2, 0, 0, 0, 0, 1]);
+    let kinds = ["ingress", "egress"]
+        .map(|side| format!("calumma_edge_{side}_packets_total{{kind=\"recorded\"}}"));
+    let recorded = || {
+        let text = scrape(listen);
+        kinds.each_ref().map(|kind| value(&text, kind).unwrap())
+    };
+    let [onwards, left] = recorded();
+    assert!(onwards > 0.0 && left == 0.0, "{onwards} {left}");
+    onward.bytes[22] = 1;
+    for _ in 0..50 {
+        model.host.send(&onward.bytes);
+        model.host.send(&to(&mut numbers, [10, 3]).bytes);
+        model.host.send(&to(&mut numbers, [10, 4]).bytes);
+    }
+    let end = Instant::now() + LIMIT;
+    while recorded() != [onwards + 150.0, 150.0] {
+        assert!(Instant::now() < end, "{:?}, and {onwards} before", recorded());
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[test]

@@ -18,12 +18,12 @@ use crate::rig::{
 };
 
 /// An address that nobody listens at: the test has hung up.
-fn free() -> SocketAddr {
+pub(crate) fn free() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
 /// What Prometheus reads there.
-fn scrape(address: SocketAddr) -> String {
+pub(crate) fn scrape(address: SocketAddr) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: e2\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
@@ -33,7 +33,7 @@ fn scrape(address: SocketAddr) -> String {
 }
 
 /// A metric's value; none where it is not shown.
-fn value(text: &str, metric: &str) -> Option<f64> {
+pub(crate) fn value(text: &str, metric: &str) -> Option<f64> {
     let values = text.lines().filter_map(|line| line.strip_prefix(metric)?.strip_prefix(' '));
     values.map(|value| value.parse().unwrap()).next()
 }
