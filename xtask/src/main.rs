@@ -21,6 +21,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
+use nightly::Night;
 use shell::sudo;
 
 /// Set-up, demo and tests of Calumma
@@ -108,7 +109,7 @@ enum Command {
     /// Check the formatting, lint, and run every test, the end-to-end ones too
     Test,
     /// Run what takes hours: every scenario under 100 seeds, large sweeps and soaks, fuzzing,
-    /// AddressSanitizer
+    /// AddressSanitizer and ThreadSanitizer
     ///
     /// Every report of the simulated scenarios is held against what really happened. Exits with 1
     /// if one claims to be exact and is wrong, an expectation or a test fails, or a fuzz target
@@ -121,6 +122,9 @@ enum Command {
         /// How long each fuzz target runs
         #[arg(long, default_value_t = 600, value_name = "SECONDS")]
         fuzz: u64,
+        /// Sweeps, soaks and drawn schedules as small as `cargo xtask test` has them
+        #[arg(long)]
+        small: bool,
         /// Where reports, truth, verdicts and a page with pictures of each scenario's first seed
         /// go
         #[arg(long, value_name = "DIR", default_value = "nightly-out")]
@@ -201,7 +205,9 @@ fn main() -> ExitCode {
         Command::Package { out, check } => package::run(out.as_deref(), check),
         Command::Hygiene { dependencies } => hygiene::run(dependencies),
         Command::Test => checks::run(),
-        Command::Nightly { seeds, fuzz, out } => nightly::run(seeds, fuzz, &out),
+        Command::Nightly { seeds, fuzz, small, out } => {
+            nightly::run(&Night { seeds, fuzz_seconds: fuzz, small, out: &out })
+        }
     };
     match result {
         Ok(code) => code,

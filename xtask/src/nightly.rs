@@ -15,8 +15,25 @@ use crate::shell::{self, cargo};
 use crate::steps::Steps;
 use crate::{checks, machine};
 
-/// Plays `seeds` seeds of every scenario into `out`, and fuzzes every target for `fuzz_seconds`.
-pub(crate) fn run(seeds: u64, fuzz_seconds: u64, out: &Path) -> Result<ExitCode> {
+/// How much is played, and where to.
+pub(crate) struct Night<'a> {
+    /// Seeds of every scenario.
+    pub(crate) seeds: u64,
+    /// How long each fuzz target runs.
+    pub(crate) fuzz_seconds: u64,
+    /// Whether sweeps, soaks and schedules are no larger than `cargo xtask test` has them.
+    pub(crate) small: bool,
+    /// Where what the scenarios played goes.
+    pub(crate) out: &'a Path,
+}
+
+pub(crate) fn run(night: &Night<'_>) -> Result<ExitCode> {
+    let sized = |mut command: Command| {
+        if !night.small {
+            command.env("CALUMMA_SWEEPS", "large");
+        }
+        command
+    };
     let mut steps = Steps::start()?;
     steps.work("preparing the machine", || {
         machine::prepare()?;
@@ -26,26 +43,24 @@ pub(crate) fn run(seeds: u64, fuzz_seconds: u64, out: &Path) -> Result<ExitCode>
 
     let mut sweeps = cargo();
     sweeps.args(["test", "--package", "calumma-sketch", "--test", "decode_success"]);
-    sweeps.env("CALUMMA_SWEEPS", "large");
-    steps.tests("sweeping over sketches", sweeps)?;
+    steps.tests("sweeping over sketches", sized(sweeps))?;
     let mut soak = cargo();
     soak.args(["test", "--package", "calumma-testbed", "--test", "live", "--no-fail-fast"]);
-    soak.args(["--", "--ignored", "soak", "routers"]).env("CALUMMA_SWEEPS", "large");
+    soak.args(["--", "--ignored", "soak", "routers"]);
+    let mut soak = sized(soak);
     as_root(&mut soak)?;
     steps.tests("soaking, and routers of all kinds", soak)?;
 
-    let mut schedules = schedules::tests();
-    schedules.env("CALUMMA_SWEEPS", "large");
-    steps.tests("testing under many drawn schedules", schedules)?;
+    steps.tests("testing under many drawn schedules", sized(schedules::tests()))?;
 
     checks::sanitized(&mut steps)?;
     run_threads(&mut steps)?;
-    run_targets(&mut steps, fuzz_seconds)?;
+    run_targets(&mut steps, night.fuzz_seconds)?;
 
     if steps.build("building the release", release::build(release::PROGRAMS))? {
         let mut scenarios = shell::program(release::program("calumma-testbed"));
-        scenarios.args(["nightly", "--seeds", &seeds.to_string(), "--out"]);
-        scenarios.arg(std::path::absolute(out).context("where to put what was played")?);
+        scenarios.args(["nightly", "--seeds", &night.seeds.to_string(), "--out"]);
+        scenarios.arg(std::path::absolute(night.out).context("where to put what was played")?);
         scenarios.arg("--scenarios").arg(shell::root().join("testbed/scenarios"));
         steps.check("playing every scenario", scenarios)?;
     }
@@ -59,7 +74,9 @@ fn run_threads(steps: &mut Steps) -> Result<()> {
             steps.tests("testing threads with ThreadSanitizer", threads)?;
             let mut programs = sanitize::programs(nightly)?;
             as_root(&mut programs)?;
-            steps.tests("testing the switch as a program with ThreadSanitizer", programs)
+            steps.tests("testing the switch as a program with ThreadSanitizer", programs)?;
+            let controller = sanitize::controller(nightly)?;
+            steps.tests("testing the controller with ThreadSanitizer", controller)
         }
         None => {
             let needs = "it needs `rustup component add rust-src --toolchain nightly`";
