@@ -40,6 +40,15 @@ pub struct FlowsInWindow {
     pub coverage_low: Option<f64>,
     /// At most, 95 times out of 100.
     pub coverage_high: Option<f64>,
+    /// The share of all flows that tables have room for, and what it is at least and at most.
+    #[serde(default)]
+    pub optimum: Option<f64>,
+    /// At least, 95 times out of 100.
+    #[serde(default)]
+    pub optimum_low: Option<f64>,
+    /// At most, 95 times out of 100.
+    #[serde(default)]
+    pub optimum_high: Option<f64>,
     /// The largest of the flows that were asked for, the largest first.
     #[schema(value_type = Vec<Object>)]
     pub flows: Vec<FlowCount>,
@@ -252,6 +261,9 @@ async fn flows(State(server): State<Server>, Query(wanted): Query<Wanted>) -> Re
             coverage: found.coverage,
             coverage_low: found.coverage_low,
             coverage_high: found.coverage_high,
+            optimum: found.optimum,
+            optimum_low: found.optimum_low,
+            optimum_high: found.optimum_high,
             flows: flows.take(wanted.limit).cloned().collect(),
         }
     };

@@ -90,6 +90,8 @@ pub struct Reported {
     pub lost: BTreeMap<Flow, i64>,
     /// Flows of which it has an exact count, where it has counts of flows.
     pub counted: Option<u64>,
+    /// The share of all flows that it says tables have room for, where it says any.
+    pub optimum: Option<f64>,
     /// Flows that it says are certainly in a loop, where it looks for any.
     pub looped: Option<BTreeSet<Flow>>,
     /// Places where it says that nothing goes on, where it looks for any.
@@ -198,6 +200,7 @@ impl System for ChameleMon {
                 && report.rewritten.is_empty(),
             lost,
             counted: None,
+            optimum: None,
             looped: None,
             black_holes: None,
             superspreaders: None,
@@ -234,6 +237,7 @@ mod tests {
             exact: true,
             lost,
             counted: None,
+            optimum: None,
             looped: None,
             black_holes: None,
             superspreaders: None,

@@ -24,34 +24,64 @@ pub fn assignment(ways: &BTreeMap<Vec<usize>, u64>, entries: &[u64]) -> Shares {
     solve(ways, entries).1
 }
 
+/// As [`most_counted`]; and for each switch, how many could be counted if it had room for so many
+/// more, and the others for as many as they have.
+pub fn most_counted_with(
+    more: impl Fn(usize) -> u64,
+    ways: &BTreeMap<Vec<usize>, u64>,
+    entries: &[u64],
+) -> (u64, Vec<u64>) {
+    let Laid { mut network, classes, .. } = Laid::out(ways, entries);
+    let most = network.maximum();
+    let all: u64 = classes.values().sum();
+    let with = |switch| most + network.gain(2 + switch, more(switch).min(all - most));
+    let with_more = (0..entries.len()).map(with).collect();
+    (most, with_more)
+}
+
 fn solve(ways: &BTreeMap<Vec<usize>, u64>, entries: &[u64]) -> (u64, Shares) {
-    let mut classes: BTreeMap<Vec<usize>, u64> = BTreeMap::new();
-    for (way, flows) in ways {
-        let mut class = way.clone();
-        class.sort_unstable();
-        class.dedup();
-        *classes.entry(class).or_insert(0) += flows;
-    }
-    let mut network = Network::new(2 + entries.len() + classes.len());
-    for (switch, &entries) in entries.iter().enumerate() {
-        network.connect(2 + switch, SINK, entries);
-    }
-    let mut arcs = BTreeMap::new();
-    for (class, (way, &flows)) in classes.iter().enumerate() {
-        let at = 2 + entries.len() + class;
-        network.connect(SOURCE, at, flows);
-        let first = network.arcs.len();
-        way.iter().for_each(|&switch| network.connect(at, 2 + switch, flows));
-        arcs.insert(way, first);
-    }
+    let Laid { mut network, classes, arcs } = Laid::out(ways, entries);
     let most = network.maximum();
     let sent = |way: &Vec<usize>, first: usize| {
         // What an arc has sent is what the one back can take.
         let back = |(at, &switch): (usize, &usize)| (switch, network.arcs[first + 2 * at + 1].left);
         way.iter().enumerate().map(back).collect()
     };
-    let shares = arcs.into_iter().map(|(way, first)| (way.clone(), sent(way, first))).collect();
-    (most, shares)
+    let shares = classes.into_keys().zip(arcs);
+    (most, shares.map(|(way, first)| (way.clone(), sent(&way, first))).collect())
+}
+
+/// A network from the source over classes and switches to the sink.
+struct Laid {
+    network: Network,
+    /// Flows of each class, by its switches.
+    classes: BTreeMap<Vec<usize>, u64>,
+    /// The first arc of each class to a switch, in their order.
+    arcs: Vec<usize>,
+}
+
+impl Laid {
+    fn out(ways: &BTreeMap<Vec<usize>, u64>, entries: &[u64]) -> Self {
+        let mut classes: BTreeMap<Vec<usize>, u64> = BTreeMap::new();
+        for (way, flows) in ways {
+            let mut class = way.clone();
+            class.sort_unstable();
+            class.dedup();
+            *classes.entry(class).or_insert(0) += flows;
+        }
+        let mut network = Network::new(2 + entries.len() + classes.len());
+        for (switch, &entries) in entries.iter().enumerate() {
+            network.connect(2 + switch, SINK, entries);
+        }
+        let mut arcs = Vec::with_capacity(classes.len());
+        for (class, (way, &flows)) in classes.iter().enumerate() {
+            let at = 2 + entries.len() + class;
+            network.connect(SOURCE, at, flows);
+            arcs.push(network.arcs.len());
+            way.iter().for_each(|&switch| network.connect(at, 2 + switch, flows));
+        }
+        Self { network, classes, arcs }
+    }
 }
 
 /// What section III-I of the CFS paper takes for the optimum: flows begin at the first switch of
@@ -107,11 +137,18 @@ impl Network {
 
     /// The largest flow from source to sink, which then is in the arcs.
     fn maximum(&mut self) -> u64 {
+        self.send(u64::MAX)
+    }
+
+    /// Sends as much as can be sent on top of what is in the arcs, at most `most`.
+    fn send(&mut self, most: u64) -> u64 {
         let mut flow = 0;
-        while let Some(levels) = self.levels() {
+        while flow < most
+            && let Some(levels) = self.levels()
+        {
             let mut next = vec![0; self.from.len()];
             loop {
-                match self.push(SOURCE, u64::MAX, &levels, &mut next) {
+                match self.push(SOURCE, most - flow, &levels, &mut next) {
                     0 => break,
                     pushed => flow += pushed,
                 }
@@ -120,7 +157,47 @@ impl Network {
         flow
     }
 
-    /// Distances from the source, if the sink can still be reached.
+    /// By how much the largest flow, which is in the arcs, would be larger if this place could send
+    /// so much more to the sink. What is in the arcs is a largest flow again, then.
+    fn gain(&mut self, place: usize, more: u64) -> u64 {
+        // Flows of classes that pass there, and that no place counts, can be counted at once.
+        let mut unsent = 0_u64;
+        for &Arc { to: class, .. } in self.from[place].iter().map(|&arc| &self.arcs[arc]) {
+            let from_source = self.arc(class, SOURCE).filter(|_| class != SINK);
+            unsent += from_source.map_or(0, |back| self.arcs[back ^ 1].left);
+            if unsent >= more {
+                return more;
+            }
+        }
+        let Some(to_sink) = self.arc(place, SINK) else { return 0 };
+        self.arcs[to_sink].left += more;
+        // No other place that has room left can be reached, so all of it comes by this one.
+        let gain = self.send(more);
+        self.arcs[to_sink].left -= more - gain;
+        self.arcs[to_sink ^ 1].left -= gain;
+        let mut back = gain;
+        for at in 0..self.from[place].len() {
+            let arc = self.from[place][at];
+            let Arc { to: class, left } = self.arcs[arc];
+            if class == SINK || back == 0 || left == 0 {
+                continue;
+            }
+            let taken = left.min(back);
+            back -= taken;
+            for arc in [Some(arc), self.arc(class, SOURCE)].into_iter().flatten() {
+                self.arcs[arc].left -= taken;
+                self.arcs[arc ^ 1].left += taken;
+            }
+        }
+        gain
+    }
+
+    /// The first arc from one place to another.
+    fn arc(&self, from: usize, to: usize) -> Option<usize> {
+        self.from[from].iter().copied().find(|&arc| self.arcs[arc].to == to)
+    }
+
+    /// Distances from the source, as far as the sink, if that can still be reached.
     fn levels(&self) -> Option<Vec<usize>> {
         let mut levels = vec![usize::MAX; self.from.len()];
         levels[SOURCE] = 0;
@@ -129,11 +206,14 @@ impl Network {
             for arc in self.from[at].iter().map(|&arc| &self.arcs[arc]) {
                 if arc.left > 0 && levels[arc.to] == usize::MAX {
                     levels[arc.to] = levels[at] + 1;
+                    if arc.to == SINK {
+                        return Some(levels);
+                    }
                     reached.push_back(arc.to);
                 }
             }
         }
-        (levels[SINK] != usize::MAX).then_some(levels)
+        None
     }
 
     /// Sends at most `most` on, always away from the source.
@@ -201,6 +281,15 @@ mod tests {
             }
             prop_assert!(used.iter().zip(&entries).all(|(used, entries)| used <= entries));
             prop_assert_eq!(used.iter().sum::<u64>(), most);
+            // More room at one switch, and then at the next one.
+            let more = |switch: usize| 1 + switch as u64 % 3;
+            let (same, with_more) = most_counted_with(more, &classes, &entries);
+            prop_assert_eq!(same, most);
+            for (switch, with_more) in with_more.into_iter().enumerate() {
+                let mut entries = entries.clone();
+                entries[switch] += more(switch);
+                prop_assert_eq!(with_more, smallest_cut(&classes, &entries), "at {}", switch);
+            }
         }
 
         #[test]

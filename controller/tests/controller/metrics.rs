@@ -89,13 +89,14 @@ fn of_cfs() -> Arc<dyn Report> {
         "refused": 90, "filtered": 0, "crowded": 0, "claimed_in": 0, "claimed_out": 0,
         "threshold_class": "unclaimed", "threshold": 0.5, "theta": 1.0, "flows": 300.0,
         "flows_error": 9.0, "routes_changed": false, "sound": true, "bytes": 4096,
-        "guard": { "suspects": 12, "missed": 5 } });
+        "guard": { "suspects": 12, "missed": 5 }, "optimum_with_more": 0.82 });
     let thresholds = json!({ "heavy_packets": 1, "heavy_change_packets": 1, "superspreader": 9,
         "coverage_wanted": 0.9 });
     let report = json!({ "system": "cfs", "epoch": 20, "start_unix_ns": 0, "length_ms": 1000,
         "complete": true, "missing_nodes": none, "incomplete_because": none, "window": 1,
         "flows_total": 310.0, "flows_total_error": 9.0, "monitored": 200,
         "monitored_exactly": 190, "coverage": 0.6, "coverage_low": 0.5, "coverage_high": 0.7,
+        "optimum": 0.8, "optimum_low": 0.5, "optimum_high": 0.9,
         "thresholds": thresholds, "nodes": [node], "flows": none, "heavy_hitters": none,
         "heavy_prefixes": none, "heavy_changes": none, "superspreaders": none, "flooded": none,
         "size_distribution": null, "entropy": null, "losses": none, "black_holes": [hole],
@@ -108,6 +109,7 @@ fn what_goes_round_and_where_nothing_goes_on_is_counted() {
     let text = rendered();
     let of = |name: &str| value(&text, &format!("calumma_cfs_{name}"));
     assert_eq!([of("loops"), of("black_holes"), of("coverage")], [1.0, 1.0, 0.6]);
+    assert_eq!([of("optimum"), of("optimum_with_more{node=\"s1\"}")], [0.8, 0.82]);
     assert_eq!(of("suspects{node=\"s1\"}"), 12.0);
     assert_eq!(of("guard_missed_total{node=\"s1\"}"), 5.0);
 }

@@ -37,6 +37,8 @@ pub struct Expectation {
     seen: Option<[f64; 2]>,
     /// Bounds of the share of all flows that have an exact count.
     coverage: Option<[f64; 2]>,
+    /// Bounds of that share by the one that the report says tables have room for.
+    coverage_over_optimum: Option<[f64; 2]>,
     /// Bounds of the share of the flows that go round that a system says are certainly in a loop;
     /// some must.
     loops: Option<[f64; 2]>,
@@ -110,6 +112,7 @@ impl Expectation {
             self.victims.is_some(),
             self.seen.is_some(),
             self.coverage.is_some(),
+            self.coverage_over_optimum.is_some(),
             self.loops.is_some(),
             self.black_holes.is_some(),
             self.superspreaders.is_some(),
@@ -132,6 +135,7 @@ impl Expectation {
             self.because.is_some(),
             self.seen.is_some(),
             self.coverage.is_some(),
+            self.coverage_over_optimum.is_some(),
             self.loops.is_some(),
             self.black_holes.is_some(),
             self.superspreaders.is_some(),
@@ -142,6 +146,7 @@ impl Expectation {
         // And these are known to other systems alone.
         let of_systems = [
             self.coverage.is_some(),
+            self.coverage_over_optimum.is_some(),
             self.loops.is_some(),
             self.black_holes.is_some(),
             self.superspreaders.is_some(),
@@ -153,14 +158,14 @@ impl Expectation {
         ensure!(
             self.system.is_none() || count(&conditions) == count(&general),
             "{:?}: of a system only `reported`, `complete`, `decoded`, `because`, `seen`, \
-             `coverage`, `loops`, `black_holes`, `superspreaders`, `inflated`, `slow_links` and \
-             `suspected` are expected",
+             `coverage`, `coverage_over_optimum`, `loops`, `black_holes`, `superspreaders`, \
+             `inflated`, `slow_links` and `suspected` are expected",
             self.says
         );
         ensure!(
             self.system.is_some() || count(&of_systems) == 0,
-            "{:?}: coverage, loops, black_holes, superspreaders, inflated, slow_links and suspected \
-             are those of a `system`",
+            "{:?}: coverage, coverage_over_optimum, loops, black_holes, superspreaders, inflated, \
+             slow_links and suspected are those of a `system`",
             self.says
         );
         ensure!(any || !self.reported, "{:?} expects nothing", self.says);
@@ -207,11 +212,13 @@ impl Expectation {
         let equals = |expected: Option<bool>, value| expected.is_none_or(|is| is == value);
         let seen = epoch.reported_lost as f64 / epoch.lost.max(1) as f64;
         let because = |words: &String| epoch.incomplete_because.iter().any(|of| of.contains(words));
+        let over_optimum = epoch.coverage.zip(epoch.optimum).map(|(share, most)| share / most);
         let conditions = [
             ("complete", equals(self.complete, epoch.complete)),
             ("decoded", equals(self.decoded, epoch.exact)),
             ("because", self.because.as_ref().is_none_or(because)),
             ("coverage", within(&self.coverage, epoch.coverage)),
+            ("coverage_over_optimum", within(&self.coverage_over_optimum, over_optimum)),
             ("loops", within(&self.loops, epoch.loops)),
             ("black_holes", within(&self.black_holes, epoch.black_holes)),
             ("superspreaders", within(&self.superspreaders, epoch.superspreaders)),

@@ -96,6 +96,8 @@ pub struct SystemSummary {
     /// Flows of which it has an exact count, as a share of all that sent; none where it counts no
     /// flows.
     pub coverage: Option<f64>,
+    /// The share of all flows that it says tables have room for; none where it says none.
+    pub optimum: Option<f64>,
     /// Why it does not claim to be whole.
     pub incomplete_because: Vec<String>,
     /// Of the flows that went round, the share that it says are certainly in a loop; none where no
@@ -137,6 +139,7 @@ impl SystemSummary {
             coverage: reported
                 .counted
                 .map(|counted| counted as f64 / truth.senders().max(1) as f64),
+            optimum: reported.optimum,
             incomplete_because: reported.incomplete_because.clone(),
             loops: reported.looped.as_ref().and_then(|looped| found_of(looped, truth)),
             black_holes: reported.black_holes,

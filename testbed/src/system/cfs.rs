@@ -4,6 +4,8 @@
 //! In a simulation the ways and losses of flows are known, and what passed follows from them. In a
 //! live fabric it was read from the wires, and what routers lost is held against it besides.
 
+mod optimum;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
@@ -47,6 +49,7 @@ impl System for Cfs {
             exact: false,
             lost,
             counted: Some(found.monitored_exactly),
+            optimum: found.optimum,
             looped: Some(found.loops.iter().filter(|it| it.certain).map(|it| it.flow).collect()),
             black_holes: Some(found.black_holes.len() as u64),
             superspreaders: Some(found.superspreaders.len() as u64),
@@ -73,7 +76,8 @@ impl System for Cfs {
             || truth.contradicts_black_holes(found).or_else(|| truth.contradicts_loops(found));
         // What nodes that are missing have marked wrong, nobody can tell.
         let sums = || truth.contradicts_sums(found).filter(|_| report.complete);
-        flows.or_else(losses).or_else(holes).or_else(sums)
+        let optimum = || truth.contradicts_optimum(found).filter(|_| report.complete);
+        flows.or_else(losses).or_else(holes).or_else(sums).or_else(optimum)
     }
 }
 
@@ -367,6 +371,19 @@ impl<'a> Passed<'a> {
     /// Packets of a flow that routers lost between two switches, where wires were read.
     fn lost_between(&self, flow: &Flow, from: usize, to: usize) -> Option<i64> {
         self.lost.as_ref()?.get(flow)?.between(&self.routes, from, to)
+    }
+
+    /// Where no flow was disturbed: tables have room for another share of the flows.
+    fn contradicts_optimum(&self, found: &Found) -> Option<String> {
+        let places = found.nodes.iter().map(|node| self.topology.position(&node.node));
+        let places: Vec<usize> = places.collect::<Option<_>>()?;
+        let mut ways: BTreeMap<Vec<usize>, u64> = BTreeMap::new();
+        for counts in self.counts.values() {
+            let came = |place: &usize| counts.get(place).is_some_and(|[packets, _]| *packets > 0);
+            let nodes = (0..places.len()).filter(|&node| came(&places[node]));
+            *ways.entry(nodes.collect()).or_default() += 1;
+        }
+        self.disturbed.is_empty().then(|| optimum::contradicts(found, &ways)).flatten()
     }
 
     /// Where no flow was disturbed: sums over all flows, as far as they are exact.

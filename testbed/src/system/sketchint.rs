@@ -44,6 +44,7 @@ impl System for SketchInt {
             exact: false,
             lost: BTreeMap::new(),
             counted: Some(exact),
+            optimum: None,
             looped: None,
             black_holes: None,
             superspreaders: None,

@@ -195,6 +195,10 @@ fn top(of: &FlowsInWindow) -> String {
         let [share, low, high] = [share, low, high].map(|of| 100.0 * of);
         let _ = write!(text, ", {share:.1} % of all ({low:.1} to {high:.1})");
     }
+    if let (Some(share), Some(low), Some(high)) = (of.optimum, of.optimum_low, of.optimum_high) {
+        let [share, low, high] = [share, low, high].map(|of| 100.0 * of);
+        let _ = write!(text, "; tables have room for {share:.1} % ({low:.1} to {high:.1})");
+    }
     let _ = writeln!(text, "\n{:>12} {:>14} {:>8} {:>5}  flow", "packets", "bytes", "at", "hops");
     for FlowCount { flow, packets, bytes, exact, at, hops, .. } in &of.flows {
         let [packets, bytes] = [packets, bytes].map(|number| count(*number, *exact));
@@ -305,7 +309,8 @@ mod tests {
     fn flows(flows: &Value, monitored: u64) -> FlowsInWindow {
         let coverage = if monitored == 1 { 1.0 } else { 0.5 };
         let of = json!({ "flows": flows, "monitored": monitored, "coverage": coverage,
-            "coverage_low": coverage, "coverage_high": 1.0, "listed": 1 });
+            "coverage_low": coverage, "coverage_high": 1.0, "listed": 1,
+            "optimum": 0.75, "optimum_low": coverage, "optimum_high": 0.8 });
         serde_json::from_value(window(of)).unwrap()
     }
 
@@ -329,6 +334,7 @@ mod tests {
         let text = top(&flows(&flow, 2));
         let lines = words(&text);
         assert!(text.starts_with("window 1, complete: 2 flows counted, 50.0 % of all (50.0 to "));
+        assert!(lines[0].join(" ").ends_with("; tables have room for 75.0 % (50.0 to 80.0)"));
         assert_eq!(lines[2][..4], ["10", "1000", "e1", "2"]);
         let text = hops(&flows(&flow, 2));
         let lines = words(&text);

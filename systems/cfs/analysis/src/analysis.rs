@@ -25,6 +25,7 @@ use crate::ends::Hosts;
 use crate::flows::Judged;
 use crate::heavy::{self, Counts};
 use crate::losses::Losses;
+use crate::optimum::Optimum;
 use crate::parameters::Parameters;
 use crate::pinning::Pinning;
 use crate::report::{
@@ -193,8 +194,13 @@ impl Analysis for Cooperating {
         let monitored_exactly = flows.iter().filter(|it| it.exact).count() as u64;
         let total = coverage::total(&view, &keyed.family, monitored);
         let share = coverage::of_all(monitored, total);
+        let rooms: Vec<u64> = view.nodes.iter().map(|node| room(&setup, node)).collect();
+        let in_tables = monitored - only_decoded;
+        let has_all_nodes = view.nodes.len() == collected.nodes.len();
+        let optimum = || Optimum::of(&view, total, (monitored, in_tables), &rooms);
+        let optimum = has_all_nodes.then(optimum).flatten();
         let alpha = dividing::common(&setup, &view.nodes);
-        if view.nodes.len() == collected.nodes.len()
+        if has_all_nodes
             && let Some(alpha) = alpha
             && let Some(fared) = dividing::fared(&view.nodes, total, (monitored, only_decoded))
         {
@@ -229,6 +235,9 @@ impl Analysis for Cooperating {
             coverage: share.map(|share| share.value),
             coverage_low: share.map(|share| share.low),
             coverage_high: share.map(|share| share.high),
+            optimum: optimum.as_ref().map(|of| of.share.value),
+            optimum_low: optimum.as_ref().map(|of| of.share.low),
+            optimum_high: optimum.as_ref().map(|of| of.share.high),
             alpha: alpha.and_then(|alpha| setup.share(alpha)),
             thresholds: Listed {
                 heavy_packets: thresholds.heavy_packets,
@@ -236,7 +245,7 @@ impl Analysis for Cooperating {
                 superspreader: thresholds.superspreader,
                 coverage_wanted: thresholds.coverage_wanted,
             },
-            nodes: view.nodes.iter().map(|node| node_report(view.setup, node)).collect(),
+            nodes: node_reports(&view, optimum.as_ref()),
             flows: listed(&view, &flows, &entries, flows_listed),
             heavy_hitters: heavy::hitters(&flows, thresholds.heavy_packets),
             heavy_prefixes: heavy::prefixes(&view, &flows, &entries, thresholds.heavy_packets),
@@ -324,7 +333,18 @@ fn listed(
     largest.into_iter().map(|(_, at)| flows[at].listed(view, entries[at])).collect()
 }
 
-fn node_report(setup: &Setup, node: &NodeView<'_>) -> NodeReport {
+/// How many flows a node's table holds.
+fn room(setup: &Setup, node: &NodeView<'_>) -> u64 {
+    setup.sizes(node.window.alpha.unwrap_or(0)).entries.into()
+}
+
+fn node_reports(view: &View<'_>, optimum: Option<&Optimum>) -> Vec<NodeReport> {
+    let with_more = |at: usize| optimum.and_then(|of| of.with_more.get(at)).copied();
+    let of = view.nodes.iter().enumerate();
+    of.map(|(at, node)| node_report(view.setup, node, with_more(at))).collect()
+}
+
+fn node_report(setup: &Setup, node: &NodeView<'_>, with_more: Option<Coverage>) -> NodeReport {
     let Window { totals, limit, theta, alpha, flows, entries, routes_changed, suspects, .. } =
         node.window;
     let alpha = alpha.unwrap_or(0);
@@ -335,7 +355,7 @@ fn node_report(setup: &Setup, node: &NodeView<'_>) -> NodeReport {
     NodeReport {
         node: node.name.to_owned(),
         role: node.role.name().to_owned(),
-        entries: setup.sizes(alpha).entries.into(),
+        entries: room(setup, node),
         used: entries.len() as u64,
         packets: totals.packets,
         counted,
@@ -360,6 +380,9 @@ fn node_report(setup: &Setup, node: &NodeView<'_>) -> NodeReport {
         residual: node.residual.map(residue),
         pinned,
         guard: suspects.as_ref().map(guarded),
+        optimum_with_more: with_more.map(|of| of.value),
+        optimum_with_more_low: with_more.map(|of| of.low),
+        optimum_with_more_high: with_more.map(|of| of.high),
     }
 }
 

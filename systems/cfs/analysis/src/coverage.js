@@ -16,6 +16,14 @@ function coverage(report) {
     + `(${percent(report.coverage_low)} to ${percent(report.coverage_high)})`;
 }
 
+/** What tables have room for, whoever chooses. */
+function optimum(report) {
+  if (report.optimum == null) return 'how many tables have room for is not known';
+  const { optimum: most, optimum_low: low, optimum_high: high } = report;
+  const doubt = low === high ? '' : ` (${percent(low)} to ${percent(high)})`;
+  return `tables have room for ${percent(most)}${doubt}`;
+}
+
 function place({ from, to }) {
   return `${from} → ${to}`;
 }
@@ -51,10 +59,11 @@ export function draw(element, report) {
   const nodes = report.nodes.map((node) => ({ cells: [
     node.node, `${count(node.used)} of ${count(node.entries)}`, count(node.refused + node.evicted),
     count(Math.round(node.flows)), guard(node.guard),
+    node.optimum_with_more == null ? null : percent(node.optimum_with_more),
   ] }));
   const columns = [['node', 'name'], ['entries', 'number'], ['flows without', 'number'], ['flows', 'number'],
-    ['may go round', 'number']];
-  const parts = [nothing(coverage(report)), el('div', 'scroll', table(columns, nodes))];
+    ['may go round', 'number'], ['optimum with 10 % more', 'number']];
+  const parts = [nothing(`${coverage(report)}; ${optimum(report)}`), el('div', 'scroll', table(columns, nodes))];
   if (report.loops.length > 0) {
     parts.push(...flows(report.loops, [['hops a turn', 'number'], ['in a loop by', 'name'], ['certain', '']],
       (it) => [count(it.length), it.nodes.join(', '), it.certain ? 'yes' : 'perhaps']));

@@ -44,23 +44,24 @@ impl Coverage {
 
 /// How many flows there were.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Total {
-    pub(crate) flows: f64,
+pub struct Total {
+    /// So many.
+    pub flows: f64,
     /// At least so many, 95 times out of 100.
-    low: f64,
+    pub low: f64,
     /// At most so many, 95 times out of 100.
-    high: f64,
+    pub high: f64,
 }
 
 impl Total {
     /// So many, which are all.
-    fn exactly(flows: u64) -> Self {
+    pub(crate) fn exactly(flows: u64) -> Self {
         let flows = flows as f64;
         Self { flows, low: flows, high: flows }
     }
 
     /// So many, and those beyond them.
-    fn with(known: u64, beyond: Beyond) -> Self {
+    pub(crate) fn with(known: u64, beyond: Beyond) -> Self {
         let [flows, low, high] =
             [beyond.value, beyond.low, beyond.high].map(|of| known as f64 + of);
         Self { flows, low, high }

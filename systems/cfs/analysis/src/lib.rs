@@ -16,6 +16,7 @@
 //! | `answers` | what edges' filters say of flows, many flows at a time |
 //! | `flows` | whose count of a flow is the flow's |
 //! | `coverage` | how many flows there are, and the share that is monitored |
+//! | `optimum` | the share that tables have room for, whoever chooses |
 //! | `ends` | flows that left nowhere, and where they were to leave |
 //! | `losses`, `loops`, `heavy`, `spread`, `sizes` | what the counts show |
 //! | `report` | the report's types |
@@ -35,6 +36,7 @@ mod heavy;
 mod loops;
 mod losses;
 mod metrics;
+mod optimum;
 mod parameters;
 mod pinning;
 mod report;
@@ -55,7 +57,8 @@ use calumma_wire::{Offer, Role};
 use prometheus::Registry;
 
 use crate::analysis::Cooperating;
-pub use crate::coverage::Coverage;
+pub use crate::coverage::{Coverage, Total};
+pub use crate::optimum::{Optimum, Room};
 use crate::parameters::Parameters;
 pub use crate::report::{
     BlackHole, Counted, DESTINATION, Exact, FlowCount, Found, Guarded, HeavyChange, HeavyHitter,

@@ -9,6 +9,7 @@ use crate::report::Found;
 #[derive(Debug)]
 struct Metrics {
     coverage: Gauge,
+    optimum: Gauge,
     alpha: Gauge,
     flows: Gauge,
     monitored: Gauge,
@@ -17,6 +18,7 @@ struct Metrics {
     black_holes: Gauge,
     lost: IntCounter,
     entries: GaugeVec,
+    optimum_with_more: GaugeVec,
     packets: IntCounterVec,
     evictions: IntCounterVec,
     refused: IntCounterVec,
@@ -33,6 +35,11 @@ pub(crate) fn new(on: &Registry) -> prometheus::Result<Box<dyn ReportMetrics>> {
             "cfs_coverage",
             "Share of the flows that have an entry; NaN: unknown.",
         )?,
+        optimum: gauge(
+            on,
+            "cfs_optimum",
+            "Share of the flows that tables have room for; NaN: unknown.",
+        )?,
         alpha: gauge(
             on,
             "cfs_alpha",
@@ -46,6 +53,12 @@ pub(crate) fn new(on: &Registry) -> prometheus::Result<Box<dyn ReportMetrics>> {
         black_holes: gauge(on, "cfs_black_holes", "Places where nothing goes on.")?,
         lost: counter(on, "cfs_lost_packets_total", "Packets lost between two exact counts.")?,
         entries: gauges(on, "cfs_entries", "Flows that a node has an entry of.", node)?,
+        optimum_with_more: gauges(
+            on,
+            "cfs_optimum_with_more",
+            "The optimum if a node's table held a tenth more flows; NaN: unknown.",
+            node,
+        )?,
         packets: counters(on, "cfs_packets_total", "Packets that a node has recorded.", node)?,
         evictions: counters(on, "cfs_evictions_total", "Flows that lost their entry.", node)?,
         refused: counters(on, "cfs_refused_total", "Flows that got no entry.", node)?,
@@ -69,6 +82,7 @@ impl ReportMetrics for Metrics {
         let Some(report) = report.as_type::<SystemReport<Found>>() else { return };
         let found = &report.findings;
         self.coverage.set(found.coverage.unwrap_or(f64::NAN));
+        self.optimum.set(found.optimum.unwrap_or(f64::NAN));
         self.alpha.set(found.alpha.unwrap_or(f64::NAN));
         self.flows.set(found.flows_total.unwrap_or(f64::NAN));
         self.monitored.set(found.monitored as f64);
@@ -80,6 +94,8 @@ impl ReportMetrics for Metrics {
         for node in &found.nodes {
             let labels = &[&*node.node];
             self.entries.with_label_values(labels).set(node.used as f64);
+            let with_more = node.optimum_with_more.unwrap_or(f64::NAN);
+            self.optimum_with_more.with_label_values(labels).set(with_more);
             self.packets.with_label_values(labels).inc_by(node.packets);
             self.evictions.with_label_values(labels).inc_by(node.evicted);
             self.refused.with_label_values(labels).inc_by(node.refused);

@@ -29,6 +29,17 @@ pub struct Found {
     pub coverage_low: Option<f64>,
     /// And at most.
     pub coverage_high: Option<f64>,
+    /// The share of all flows that all tables together could count, if somebody who knows all ways
+    /// told each what to count; absent where their number is, and where a node did
+    /// not deliver a sound window.
+    #[serde(default)]
+    pub optimum: Option<f64>,
+    /// What it is at least, 95 times out of 100; where it is exact, the same.
+    #[serde(default)]
+    pub optimum_low: Option<f64>,
+    /// And at most.
+    #[serde(default)]
+    pub optimum_high: Option<f64>,
     /// The share of the memory of table and residual that the tables had, of all nodes for which
     /// the controller says it; absent where it does not, or where they differ.
     #[serde(default)]
@@ -158,6 +169,15 @@ pub struct NodeReport {
     /// Flows without an entry that it watched for loops; absent where it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard: Option<Guarded>,
+    /// What the optimum would be if its table held a tenth more flows; absent where that is.
+    #[serde(default)]
+    pub optimum_with_more: Option<f64>,
+    /// What that is at least, 95 times out of 100.
+    #[serde(default)]
+    pub optimum_with_more_low: Option<f64>,
+    /// And at most.
+    #[serde(default)]
+    pub optimum_with_more_high: Option<f64>,
 }
 
 /// Flows that a node counted exactly, and what it received of them.

@@ -11,8 +11,8 @@ use calumma_analysis::{Flow, SystemReport};
 use crate::report::{BlackHole, Counted, Found, Loop, Loss, NodeReport, Spread};
 
 /// All of them.
-pub(crate) static TABLES: [&dyn Table; 6] =
-    [&FLOWS, &NODES, &SUPERSPREADERS, &LOOPS, &LOSSES, &BLACK_HOLES];
+pub(crate) static TABLES: [&dyn Table; 7] =
+    [&FLOWS, &NODES, &WINDOWS, &SUPERSPREADERS, &LOOPS, &LOSSES, &BLACK_HOLES];
 
 impl Found {
     /// Lets a report that was read have those flows in the archive that it lists.
@@ -117,6 +117,15 @@ static NODES: TableOf<SystemReport<Found>, NodeReport> = TableOf {
         number("alpha", "the table's share of the memory of both; NULL: no residual", |row| {
             row.item.alpha
         }),
+        number(
+            "optimum_with_more",
+            "the optimum with a tenth more entries; NULL: unknown",
+            |row| row.item.optimum_with_more,
+        ),
+        number("optimum_with_more_low", "what that is at least, 95 times out of 100", |row| {
+            row.item.optimum_with_more_low
+        }),
+        number("optimum_with_more_high", "and at most", |row| row.item.optimum_with_more_high),
     ],
     rows: |report, rows| {
         rows.extend(report.findings.nodes.iter().map(|item| Row {
@@ -124,6 +133,36 @@ static NODES: TableOf<SystemReport<Found>, NodeReport> = TableOf {
             node: &item.node,
             item,
         }));
+    },
+};
+
+static WINDOWS: TableOf<SystemReport<Found>, Found> = TableOf {
+    name: "cfs_windows",
+    help: "a window",
+    columns: &[
+        epoch(),
+        start(),
+        number("flows_total", "flows that there were; NULL: unknown", |row| row.item.flows_total),
+        number("flows_total_error", "by how much that is wrong, 95 times out of 100", |row| {
+            row.item.flows_total_error
+        }),
+        u64("monitored", "those that any node counted", |row| Some(row.item.monitored)),
+        u64("monitored_exactly", "those of them with an exact count", |row| {
+            Some(row.item.monitored_exactly)
+        }),
+        number("coverage", "share that is monitored; NULL: unknown", |row| row.item.coverage),
+        number("coverage_low", "what it is at least, 95 times out of 100", |row| {
+            row.item.coverage_low
+        }),
+        number("coverage_high", "and at most", |row| row.item.coverage_high),
+        number("optimum", "share that tables have room for; NULL: unknown", |row| row.item.optimum),
+        number("optimum_low", "what it is at least, 95 times out of 100", |row| {
+            row.item.optimum_low
+        }),
+        number("optimum_high", "and at most", |row| row.item.optimum_high),
+    ],
+    rows: |report, rows| {
+        rows.push(Row { head: report.head, node: "", item: &report.findings });
     },
 };
 

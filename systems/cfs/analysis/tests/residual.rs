@@ -14,6 +14,7 @@ use calumma_cfs_analysis::{Found, KeptIn};
 use calumma_plane::packet::Packet;
 use calumma_plane::worker::Path;
 use calumma_sketch::KeyKind;
+use calumma_topology::optimum::most_counted;
 use calumma_wire::Role;
 use proptest::prelude::*;
 use rand::rngs::StdRng;
@@ -148,6 +149,7 @@ impl Case {
             let there = truth[0].len() as u64;
             assert_eq!((found.monitored, found.monitored_exactly), (there, there));
             assert_eq!((found.flows_total_error, found.coverage), (Some(0.0), Some(1.0)));
+            self.check_optimum(&truth, found);
             let lost: u64 = found.losses.iter().map(|loss| loss.lost).sum();
             let left = |(flow, came): (&Flow, &Came)| {
                 truth[2].get(flow).map_or(0, |left| came.packets - left.packets)
@@ -160,6 +162,28 @@ impl Case {
             );
         }
         decoded
+    }
+
+    /// Where all nodes have a count of each flow that they saw, its way is known.
+    fn check_optimum(&self, truth: &Truth, found: &Found) {
+        let mut ways: BTreeMap<Vec<usize>, u64> = BTreeMap::new();
+        for flow in truth[0].keys() {
+            let way = (0..3).filter(|&at| truth[at].contains_key(flow)).collect();
+            *ways.entry(way).or_default() += 1;
+        }
+        let entries: Vec<u64> = found.nodes.iter().map(|node| node.entries).collect();
+        let most = |ways: &_, entries: &_| {
+            most_counted(ways, entries) as f64 / truth[0].len().max(1) as f64
+        };
+        let of_all = Some(most(&ways, &entries));
+        assert_eq!([found.optimum, found.optimum_low, found.optimum_high], [of_all; 3]);
+        for (at, node) in found.nodes.iter().enumerate() {
+            let mut entries = entries.clone();
+            entries[at] += entries[at] / 10;
+            let with_more = Some(most(&ways, &entries));
+            let of = [node.optimum_with_more_low, node.optimum_with_more_high];
+            assert_eq!((node.optimum_with_more, of), (with_more, [with_more; 2]), "{}", node.node);
+        }
     }
 }
 

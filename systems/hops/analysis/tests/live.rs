@@ -61,6 +61,7 @@ impl System for HeldHops {
             exact,
             lost,
             counted: None,
+            optimum: None,
             looped: None,
             black_holes: None,
             superspreaders: None,

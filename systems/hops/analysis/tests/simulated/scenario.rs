@@ -46,6 +46,7 @@ impl System for HeldHops {
             exact: report.complete,
             lost,
             counted: None,
+            optimum: None,
             looped: None,
             black_holes: None,
             superspreaders: None,
