@@ -78,15 +78,8 @@ impl Tables {
         for (hashes, switches) in &self.flows {
             switches.iter().for_each(|&switch| rooms[switch].counted.insert(hashes));
         }
-        let first_counts = |order: &[usize]| {
-            let mut places = vec![0; order.len()];
-            order.iter().enumerate().for_each(|(place, &switch)| places[switch] = place);
-            let mut counts = vec![0; order.len()];
-            let places = self.flows.iter().map(|(_, of)| of.iter().map(|&at| places[at]).min());
-            places.flatten().for_each(|first| counts[first] += 1);
-            counts
-        };
-        Optimum::within(rooms, first_counts, (self.total, self.flows.len() as u64))
+        let flows = self.flows.iter().map(|(_, switches)| switches.iter().copied());
+        Optimum::within(rooms, flows, (self.total, self.flows.len() as u64))
     }
 }
 

@@ -375,6 +375,9 @@ impl<'a> Passed<'a> {
 
     /// Where no flow was disturbed: tables have room for another share of the flows.
     fn contradicts_optimum(&self, found: &Found) -> Option<String> {
+        if !self.disturbed.is_empty() {
+            return None;
+        }
         let places = found.nodes.iter().map(|node| self.topology.position(&node.node));
         let places: Vec<usize> = places.collect::<Option<_>>()?;
         let mut ways: BTreeMap<Vec<usize>, u64> = BTreeMap::new();
@@ -383,7 +386,7 @@ impl<'a> Passed<'a> {
             let nodes = (0..places.len()).filter(|&node| came(&places[node]));
             *ways.entry(nodes.collect()).or_default() += 1;
         }
-        self.disturbed.is_empty().then(|| optimum::contradicts(found, &ways)).flatten()
+        optimum::contradicts(found, &ways)
     }
 
     /// Where no flow was disturbed: sums over all flows, as far as they are exact.

@@ -15,8 +15,9 @@ use calumma_switchd::driver::Driver;
 use calumma_tna::Entry;
 
 use crate::common::{Numbers, Packet, Pair, packet};
-use crate::operation::{free, scrape, value};
-use crate::rig::{Controller, Daemon, EPOCH_MS, FABRIC, HOST, LIMIT, Model, layout};
+use crate::rig::{
+    Controller, Daemon, EPOCH_MS, FABRIC, HOST, LIMIT, Model, free, layout, scrape, value,
+};
 
 /// A configuration of two ports without peers, and these routes.
 fn routed(model: &Model, controller: &Controller, routes: &str) -> String {

@@ -1,7 +1,6 @@
 //! The daemon as its host sees it: figures for Prometheus, and a service of systemd.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
@@ -14,29 +13,9 @@ use calumma_sketch::Arithmetic;
 use calumma_switchd::config::Config;
 
 use crate::rig::{
-    Controller, Daemon, EPOCH_MS, Folder, LIMIT, Lossy, Model, attention, layout, packets,
+    Controller, Daemon, EPOCH_MS, Folder, LIMIT, Lossy, Model, attention, free, layout, packets,
+    scrape, value,
 };
-
-/// An address that nobody listens at: the test has hung up.
-pub(crate) fn free() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
-}
-
-/// What Prometheus reads there.
-pub(crate) fn scrape(address: SocketAddr) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: e2\r\nConnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    answer
-}
-
-/// A metric's value; none where it is not shown.
-pub(crate) fn value(text: &str, metric: &str) -> Option<f64> {
-    let values = text.lines().filter_map(|line| line.strip_prefix(metric)?.strip_prefix(' '));
-    values.map(|value| value.parse().unwrap()).next()
-}
 
 /// Scrapes until that is true of the metric's value.
 fn scrape_until(address: SocketAddr, metric: &str, holds: impl Fn(f64) -> bool) -> String {

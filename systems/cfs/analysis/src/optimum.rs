@@ -1,5 +1,5 @@
 //! The most flows that all tables together could count, each flow in one of them, if somebody who
-//! knows all ways told every switch what to count; and with more room at one of them.
+//! knows all ways chose for every switch what to count; and with more room at one of them.
 //!
 //! A maximum flow from flows over the switches on their ways to these switches' room is as large as
 //! the smallest cut (Ford and Fulkerson): over all sets of switches, the flows that pass any of the
@@ -65,18 +65,18 @@ impl Optimum {
             return Some(Self::exactly(view, monitored, room));
         }
         let tables = Room::all(view, room)?;
-        Some(Self::within(tables, |order| first_counts(view, order), (total, in_tables)))
+        let flows = view.flows().map(|(_, seen)| seen.iter().map(|of| of.node()));
+        Some(Self::within(tables, flows, (total, in_tables)))
     }
 
     /// As far as registers show it, where there were so many flows, and tables have counted some.
-    /// `first_counts` says of all switches in some order how many flows have a count there and at
-    /// none before.
+    /// `flows` are the switches that have a count of each flow.
     pub fn within(
         tables: Vec<Room>,
-        first_counts: impl FnOnce(&[usize]) -> Vec<u64>,
+        flows: impl Iterator<Item = impl Iterator<Item = usize>>,
         (total, in_tables): (Total, u64),
     ) -> Self {
-        Cuts::between(tables, first_counts).optimum(total, in_tables)
+        Cuts::between(tables, flows).optimum(total, in_tables)
     }
 
     /// Where every switch has a count of each flow that it saw, by the ways that flows took.
@@ -133,13 +133,21 @@ impl Room {
     }
 }
 
-/// How many flows have a count at a switch, and at none before it in this order of all.
-fn first_counts(view: &View<'_>, order: &[usize]) -> Vec<u64> {
+/// The place of each switch in an order of all.
+fn places(order: &[usize]) -> Vec<usize> {
     let mut places = vec![0; order.len()];
     order.iter().enumerate().for_each(|(place, &switch)| places[switch] = place);
-    let mut counts = vec![0; order.len()];
-    for (_, seen) in view.flows() {
-        if let Some(first) = seen.iter().map(|of| places[of.node()]).min() {
+    places
+}
+
+/// How many flows have a count at a switch, and at none before it in this order of all.
+fn first_counts(
+    flows: impl Iterator<Item = impl Iterator<Item = usize>>,
+    order: &[usize],
+) -> Vec<u64> {
+    let (places, mut counts) = (places(order), vec![0; order.len()]);
+    for switches in flows {
+        if let Some(first) = switches.map(|switch| places[switch]).min() {
             counts[first] += 1;
         }
     }
@@ -158,9 +166,12 @@ struct Cuts {
 
 impl Cuts {
     /// As [`Optimum::within`] has it.
-    fn between(switches: Vec<Room>, first_counts: impl FnOnce(&[usize]) -> Vec<u64>) -> Self {
+    fn between(
+        switches: Vec<Room>,
+        flows: impl Iterator<Item = impl Iterator<Item = usize>>,
+    ) -> Self {
         let order = order(&switches);
-        let counts = first_counts(&order);
+        let counts = first_counts(flows, &order);
         let mut without: u64 = switches.iter().map(|of| of.entries).sum();
         let mut cuts = vec![(0, Total::exactly(without))];
         let mut registers: Option<(HyperLogLog, HyperLogLog)> = None;
@@ -207,9 +218,7 @@ impl Cuts {
             [least[0].min(share(value, total.flows)), least[1].min(share(high, total.low))]
         };
         let all = self.cuts.iter().fold([1.0; 2], |so_far, &(_, flows)| least(so_far, flows, 0));
-        let mut places = vec![0; self.order.len()];
-        self.order.iter().enumerate().for_each(|(place, &switch)| places[switch] = place);
-        let with_more = self.room.iter().zip(places).map(|(&room, place)| {
+        let with_more = self.room.iter().zip(places(&self.order)).map(|(&room, place)| {
             bounded(self.cuts.iter().fold([1.0; 2], |so_far, &(set, flows)| {
                 // Whose switches count nothing that is not cut already.
                 least(so_far, flows, if place < set { 0 } else { more(room) })

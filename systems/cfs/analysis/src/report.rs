@@ -30,8 +30,8 @@ pub struct Found {
     /// And at most.
     pub coverage_high: Option<f64>,
     /// The share of all flows that all tables together could count, if somebody who knows all ways
-    /// told each what to count; absent where their number is, and where a node did
-    /// not deliver a sound window.
+    /// chose for each what to count; absent where their number is, and where a node did not deliver
+    /// a sound window.
     #[serde(default)]
     pub optimum: Option<f64>,
     /// What it is at least, 95 times out of 100; where it is exact, the same.

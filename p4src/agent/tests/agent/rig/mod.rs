@@ -265,6 +265,27 @@ pub(crate) fn text(driver: SocketAddr, controller: SocketAddr) -> String {
     )
 }
 
+/// An address that nobody listens at: the test has hung up.
+pub(crate) fn free() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// What Prometheus reads there.
+pub(crate) fn scrape(address: SocketAddr) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: e2\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    answer
+}
+
+/// A metric's value; none where it is not shown.
+pub(crate) fn value(text: &str, metric: &str) -> Option<f64> {
+    let values = text.lines().filter_map(|line| line.strip_prefix(metric)?.strip_prefix(' '));
+    values.map(|value| value.parse().unwrap()).next()
+}
+
 /// Collection through a cable.
 pub(crate) fn packets(cpu: impl Plug + 'static) -> Way {
     Way::Packets { port: Box::new(cpu), retry: Duration::from_millis(150) }
