@@ -38,9 +38,7 @@ pub use report::{EpochHead, Published, Report};
 pub use run::{
     Analysis, AnyAnalysis, Collected, Delivery, Deployment, Node, NodeSetup, Notice, Remembered,
 };
-pub use steer::{
-    Applied, Noticed, Pins, RecentlyNoticed, Standing, Steer, TableShare, TableShares,
-};
+pub use steer::{Applied, Noticed, Pins, RecentlyNoticed, Standing, Steer};
 pub use system::{Panel, System, system_of, tables_of};
 pub use table::Table;
 pub use unprobed::Unprobed;

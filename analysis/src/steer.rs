@@ -9,6 +9,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Debug;
 
 use calumma_sketch::WideKey;
+use serde_json::{Map, Value};
 
 use crate::Flow;
 
@@ -123,27 +124,6 @@ pub struct Pins {
     pub without: Vec<String>,
 }
 
-/// Which share of the memory of its table and of what takes the flows without an entry the table of
-/// each switch is to have.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum TableShare {
-    /// What follows from how switches fare, from window to window.
-    Auto,
-    /// So much, 0 to 1.
-    Fixed(f64),
-}
-
-/// The share that tables have.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TableShares {
-    /// What the file or an operator says.
-    pub wanted: TableShare,
-    /// What nodes were sent last.
-    pub sent: Option<f64>,
-    /// Nodes that can't divide their memory anew: their programs are older.
-    pub without: Vec<String>,
-}
-
 /// Says which plans nodes are to have. Called often, and by threads that others wait for: it must
 /// be quick.
 pub trait Steer: Debug + Send {
@@ -179,16 +159,29 @@ pub trait Steer: Debug + Send {
         None
     }
 
-    /// Lets tables have this share of their switches' memory from a window to come on.
+    /// Takes over what may change while the system runs of its section, which was read again, from
+    /// a window to come on. Gives what of it waits until the system is switched on again, and why.
     ///
     /// # Errors
-    /// Why it stays as it is.
-    fn share(&mut self, _wanted: TableShare) -> Result<(), String> {
-        Err("this system divides no memory".to_owned())
+    /// What is wrong with it. Then all stays as it is.
+    fn reload(&mut self, _section: &Value) -> Result<Vec<String>, String> {
+        Err(NEVER.to_owned())
     }
 
-    /// The share that tables have; `None` where the system divides no memory.
-    fn shares(&self) -> Option<TableShares> {
+    /// Changes these fields of the section, and no others, from a window to come on.
+    ///
+    /// # Errors
+    /// What is wrong with one, or why it can't change. Then all stay as they are.
+    fn amend(&mut self, _changes: &Map<String, Value>) -> Result<(), String> {
+        Err(NEVER.to_owned())
+    }
+
+    /// The fields that may change, as they are wanted now, and what nodes were sent last of them.
+    /// `None` where none may.
+    fn settings(&self) -> Option<Value> {
         None
     }
 }
+
+/// What a system answers nothing of which changes while it runs.
+const NEVER: &str = "its section changes when it is switched off and on again";

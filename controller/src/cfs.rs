@@ -1,6 +1,8 @@
 //! What the HTTP API answers about cooperative flow selection beside whole reports: flows, spreads,
-//! loops and losses by window, which flows are pinned, and which share of their memory tables have.
+//! loops and losses by window, which flows are pinned, and what changes while switches measure.
 //! `docs/cfs.md` is the operator's page.
+
+pub mod config;
 
 use std::net::IpAddr;
 
@@ -8,7 +10,7 @@ use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use calumma_analysis::{EpochHead, Pins, System, SystemReport, TableShare, TableShares};
+use calumma_analysis::{EpochHead, Pins, System, SystemReport};
 use calumma_cfs_analysis::{BlackHole, Cfs, FlowCount, Found, Loop, Loss, PathChange, Spread};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -139,54 +141,6 @@ pub struct PinsWanted {
     pub flows: Vec<Flow>,
 }
 
-/// Which share of the memory of table and residual the tables have.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub struct CfsConfig {
-    /// What the file says, or was asked for here: `auto`, or the share.
-    pub alpha: Alpha,
-    /// What switches were sent last; it holds from the next window on that every switch can follow.
-    pub sent: Option<f64>,
-    /// Switches whose share stays what the file says, since their programs are older.
-    pub without: Vec<String>,
-}
-
-/// A share.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(untagged)]
-pub enum Alpha {
-    /// So much, 0.6 to 0.97.
-    Fixed(f64),
-    /// It moves.
-    Moves(Moves),
-}
-
-/// A share that moves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Moves {
-    /// By how residuals fare, from window to window.
-    Auto,
-}
-
-impl From<TableShares> for CfsConfig {
-    fn from(shares: TableShares) -> Self {
-        let TableShares { wanted, sent, without } = shares;
-        let alpha = match wanted {
-            TableShare::Auto => Alpha::Moves(Moves::Auto),
-            TableShare::Fixed(share) => Alpha::Fixed(share),
-        };
-        Self { alpha, sent, without }
-    }
-}
-
-/// What is to be otherwise.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct CfsConfigWanted {
-    /// The table's share of the memory of table and residual: `auto`, or 0.6 to 0.97.
-    pub alpha: Alpha,
-}
-
 /// Which flows are wanted: those that have all that is given.
 #[derive(Clone, Copy, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -239,7 +193,7 @@ pub(crate) fn router() -> OpenApiRouter<Server> {
         .routes(routes!(loops))
         .routes(routes!(losses))
         .routes(routes!(pins, pin))
-        .routes(routes!(config, configure))
+        .merge(config::router())
 }
 
 /// Monitored flows of the latest windows, oldest window first, with a count for every hop
@@ -360,52 +314,4 @@ fn pinned(server: &Server, wanted: Option<PinsWanted>) -> Response {
         Ok(pins) => Json(PinnedFlows::from(pins)).into_response(),
         Err(error) => (StatusCode::UNPROCESSABLE_ENTITY, Json(Problem { error })).into_response(),
     }
-}
-
-/// Which share of the memory of table and residual the tables have
-#[utoipa::path(get, path = "/api/v1/cfs/config",
-    responses(
-        (status = OK, body = CfsConfig),
-        (status = NOT_FOUND, description = "The system does not run", body = Problem),
-        (status = UNPROCESSABLE_ENTITY, description = "There are no residuals", body = Problem),
-    ))]
-async fn config(State(server): State<Server>) -> Response {
-    configured(&server, None)
-}
-
-/// Has tables have this share from a window to come on, the same at all switches
-#[utoipa::path(post, path = "/api/v1/cfs/config", request_body = CfsConfigWanted,
-    responses(
-        (status = OK, body = CfsConfig),
-        (status = NOT_FOUND, description = "The system does not run", body = Problem),
-        (status = UNPROCESSABLE_ENTITY, description = "It can't be", body = Problem),
-    ))]
-async fn configure(State(server): State<Server>, Json(wanted): Json<CfsConfigWanted>) -> Response {
-    configured(&server, Some(wanted))
-}
-
-/// Changes what is wanted, if anything, and answers with what there is.
-fn configured(server: &Server, wanted: Option<CfsConfigWanted>) -> Response {
-    let lane = match lane_of(server, Cfs.name()) {
-        Ok(lane) => lane,
-        Err(response) => return *response,
-    };
-    let answer = || {
-        let mut steering = lane.steering.as_ref().map(lock)?;
-        let changed = wanted.map_or(Ok(()), |wanted| {
-            steering.share(match wanted.alpha {
-                Alpha::Fixed(share) => TableShare::Fixed(share),
-                Alpha::Moves(Moves::Auto) => TableShare::Auto,
-            })
-        });
-        Some(changed.and_then(|()| steering.shares().ok_or_else(no_residual)))
-    };
-    match answer().unwrap_or_else(|| Err(no_residual())) {
-        Ok(shares) => Json(CfsConfig::from(shares)).into_response(),
-        Err(error) => (StatusCode::UNPROCESSABLE_ENTITY, Json(Problem { error })).into_response(),
-    }
-}
-
-fn no_residual() -> String {
-    "there is no residual to share the memory with".to_owned()
 }

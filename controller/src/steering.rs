@@ -7,10 +7,9 @@
 
 use std::collections::BTreeMap;
 
-use calumma_analysis::{
-    Applied, Flow, NodeSetup, Noticed, Pins, Standing, Steer, TableShare, TableShares,
-};
+use calumma_analysis::{Applied, Flow, NodeSetup, Noticed, Pins, Standing, Steer};
 use calumma_wire::{Message, Outcome, SystemId};
+use serde_json::{Map, Value};
 
 use crate::report::EpochReport;
 
@@ -199,17 +198,25 @@ impl Steering {
         self.steer.pins()
     }
 
-    /// Lets tables have this share of their switches' memory from a window to come on.
+    /// Takes over what may change of a section that was read again, as [`Steer::reload`] does.
     ///
     /// # Errors
-    /// Why it stays as it is.
-    pub fn share(&mut self, wanted: TableShare) -> Result<(), String> {
-        self.steer.share(wanted)
+    /// What is wrong with it. Then all stays as it is.
+    pub fn reload(&mut self, section: &Value) -> Result<Vec<String>, String> {
+        self.steer.reload(section)
     }
 
-    /// The share that tables have; `None` where the system divides no memory.
-    pub fn shares(&self) -> Option<TableShares> {
-        self.steer.shares()
+    /// Changes these fields of the section from a window to come on.
+    ///
+    /// # Errors
+    /// What is wrong with one, or why it can't change. Then all stay as they are.
+    pub fn amend(&mut self, changes: &Map<String, Value>) -> Result<(), String> {
+        self.steer.amend(changes)
+    }
+
+    /// The fields that may change, and what nodes were sent of them; `None` where none may.
+    pub fn settings(&self) -> Option<Value> {
+        self.steer.settings()
     }
 
     /// How a node stands.

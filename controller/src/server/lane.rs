@@ -125,8 +125,8 @@ pub(crate) struct Lane {
     pub(crate) remembered: Option<Arc<dyn Remembered>>,
     /// The first epoch that it runs in.
     pub(crate) first_epoch: u64,
-    /// Its section of the configuration when it was switched on.
-    pub(crate) section: Value,
+    /// Its section of the configuration, as far as it has been taken over.
+    section: Mutex<Value>,
     /// The first epoch that it does not run in any more; all bits set while it is on.
     end: AtomicU64,
     stopping: AtomicBool,
@@ -160,7 +160,7 @@ impl Lane {
             steering: None,
             remembered: None,
             first_epoch,
-            section: config.section(system.name()).clone(),
+            section: Mutex::new(config.section(system.name()).clone()),
             end: AtomicU64::new(u64::MAX),
             stopping: AtomicBool::new(false),
             changed: Notify::new(),
@@ -181,6 +181,25 @@ impl Lane {
     /// The same with an analysis that remembers this beside its reports.
     pub(crate) fn remembering(self, remembered: Option<Arc<dyn Remembered>>) -> Self {
         Self { remembered, ..self }
+    }
+
+    /// Takes over what may change while the system runs of a section that was read again. Gives
+    /// what of it waits until the system is switched on again, and why.
+    ///
+    /// # Errors
+    /// What is wrong with it, or that nothing of it may change. Then all stays as it is.
+    pub(crate) fn reload(&self, read: &Value) -> Result<Vec<String>, String> {
+        let mut section = lock(&self.section);
+        if *section == *read {
+            return Ok(Vec::new());
+        }
+        let never = || Err("switch it off and on again".to_owned());
+        let steering = self.steering.as_ref().map(lock);
+        let waiting = steering.map_or_else(never, |mut steering| steering.reload(read))?;
+        if waiting.is_empty() {
+            section.clone_from(read);
+        }
+        Ok(waiting)
     }
 
     pub(crate) fn id(&self) -> SystemId {

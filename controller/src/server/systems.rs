@@ -62,8 +62,9 @@ impl Switchboard {
         let missing: Vec<&String> = wanted.iter().filter(|name| !runs(name)).collect();
         for lane in running.iter().filter(is_wanted) {
             let name = lane.system.name();
-            if lane.section != *config.section(name) {
-                error!("[{name}] changed: switch it off and on again; the old values stay");
+            match lane.reload(config.section(name)) {
+                Ok(waiting) => waiting.iter().for_each(|why| error!("[{name}] {why}")),
+                Err(problem) => error!("[{name}] {problem}; the old values stay"),
             }
         }
         if off.is_empty() && missing.is_empty() {

@@ -7,7 +7,7 @@ mod common;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use calumma_cfs::frames::{Entry, Plan, Setup};
+use calumma_cfs::frames::{Entry, Overrides, Plan, Setup};
 use calumma_plane::packet::{Frame, Packet};
 use calumma_plane::worker::Path;
 use calumma_plane::{Carrier, carrier::Tos};
@@ -101,14 +101,16 @@ fn dividing_the_memory_anew_takes_none_on_lcores() {
         let (entries, filter_bits, window_epochs) = (512, 1 << 16, 2);
         let (residual, alpha_moves) = (Some(256), true);
         let of = Setup { entries, filter_bits, window_epochs, claim: false, ..Setup::default() };
-        let setup = Setup { residual, alpha_moves, ends: true, ..of };
+        let setup = Setup { residual, alpha_moves, ends: true, overrides: true, ..of };
         let net = Net { carrier: Carrier::Tos(Tos::default()), keys, setup };
         let mut switch = Switch::new(&net, 1, 2);
         let start = clock().start_of(FIRST_EPOCH);
         let mut memory = Vec::new();
         for window in 0..20_u64 {
             let alpha = [60, 97, 75, 0][window as usize % 4];
-            let plan = Plan { alpha, ..Plan::default() };
+            let entries = [None, Some(256), Some(400)][window as usize % 3];
+            let overrides = Overrides { entries, ..Overrides::default() };
+            let plan = Plan { alpha, overrides, ..Plan::default() };
             switch.plan(FIRST_EPOCH + 2 * (window + 1), &plan);
             let mut frames: Vec<Frame> =
                 (0..32).map(|at| frame(&flow(at + 64 * window as u32, keys), 60, 20)).collect();

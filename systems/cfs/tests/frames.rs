@@ -83,6 +83,7 @@ fn windows() -> impl Strategy<Value = Window> {
                     limit,
                     theta,
                     alpha: None,
+                    overrides: None,
                     totals,
                     flows,
                     entries,

@@ -6,7 +6,9 @@ mod samples;
 
 use std::path::PathBuf;
 
-use calumma_cfs::frames::{Graded, Holding, Hop, Notice, Pins, Plan, PortHops, Setup, Window};
+use calumma_cfs::frames::{
+    Graded, Holding, Hop, Notice, Overrides, Pins, Plan, PortHops, Setup, Window,
+};
 use calumma_sketch::grade::HopRule;
 use calumma_sketch::residual::ARRAYS;
 
@@ -123,7 +125,7 @@ fn shares_of_the_memory_are_what_the_golden_files_of_version_6_hold() {
     let golden = check_in("v6", "window-alpha", &window.encode());
     assert_eq!(Window::decode(&golden, &setup), Ok(window));
     let flows = samples::notice().flows.into_iter().map(|of| of.key).collect();
-    let plan = Plan { alpha: 75, pins: Pins { flows } };
+    let plan = Plan { alpha: 75, pins: Pins { flows }, ..Plan::default() };
     let golden = check_in("v6", "plan", &plan.encode(&setup));
     assert_eq!(Plan::decode(&golden, &setup), Ok(plan));
 }
@@ -245,4 +247,20 @@ fn flow_radars_are_what_the_golden_files_of_version_8_hold() {
         assert!(ones > 0 && ones <= 8 * flows.len() as u32, "{filter:x?}");
     }
     assert!(read.0.is_empty());
+}
+
+#[test]
+fn what_overrides_the_setup_is_what_the_golden_files_of_version_12_hold() {
+    let (setup, window) = samples::overridden();
+    let golden = check_in("v12", "setup-overrides", &setup.encode());
+    assert_eq!((golden.last(), Setup::decode(&golden)), (Some(&(2 | 32)), Ok(setup)));
+    let golden = check_in("v12", "window-overrides", &window.encode());
+    assert_eq!(Window::decode(&golden, &setup).as_ref(), Ok(&window));
+    let flows = samples::notice().flows.into_iter().map(|of| of.key).collect();
+    let overrides: Overrides = window.overrides.unwrap();
+    let plan = Plan { alpha: 75, pins: Pins { flows }, overrides };
+    let golden = check_in("v12", "plan", &plan.encode(&setup));
+    // 256 entries, the rule of number 1, claims.
+    assert!(golden.starts_with(&[0, 1, 0, 0, 2, 0, 75]));
+    assert_eq!(Plan::decode(&golden, &setup), Ok(plan));
 }

@@ -28,12 +28,16 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok(plan) = Plan::decode(bytes, &divided) {
         assert_eq!(plan.encode(&divided), bytes);
     }
+    let overridden = Setup { overrides: true, entries: 1024, ..divided };
+    if let Ok(plan) = Plan::decode(bytes, &overridden) {
+        assert_eq!(plan.encode(&overridden), bytes);
+    }
     let fixed = [setup, guard, Setup { residual, ..setup }, Setup { residual, ..guard }];
     let of_ends = Setup { ends: true, ..setup };
     let ends = [of_ends, Setup { sums: true, ..of_ends }, Setup { ends: true, ..divided }];
     let of_radar = Setup { residual, kind: Kind::FlowRadar, filter_bits: 1 << 10, ..setup };
     let radar = [of_radar, Setup { ends: true, guard: true, ..of_radar }];
-    for setup in fixed.into_iter().chain([divided]).chain(ends).chain(radar) {
+    for setup in fixed.into_iter().chain([divided, overridden]).chain(ends).chain(radar) {
         if let Ok(window) = Window::decode(bytes, &setup) {
             assert_eq!(Window::decode(&window.encode(), &setup), Ok(window));
         }

@@ -274,6 +274,7 @@ impl Windows {
             limit: all_full.then(|| held.worst.iter().copied().max()).flatten(),
             theta,
             alpha: None,
+            overrides: None,
             totals,
             flows,
             entries,

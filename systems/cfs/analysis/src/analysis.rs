@@ -11,8 +11,8 @@ use calumma_analysis::{
 };
 use calumma_cfs::frames;
 use calumma_cfs::frames::{
-    ALPHA_SINCE, ENDS_SINCE, Entry, FLOW_RADAR_SINCE, GUARD_SINCE, Hop, NOTICE_SINCE, SUMS_SINCE,
-    Setup, Suspects, WORDS_SINCE, Window, salt,
+    ALPHA_SINCE, ENDS_SINCE, Entry, FLOW_RADAR_SINCE, GUARD_SINCE, Hop, NOTICE_SINCE,
+    OVERRIDES_SINCE, SUMS_SINCE, Setup, Suspects, WORDS_SINCE, Window, salt,
 };
 use calumma_sketch::estimate::Estimate;
 use calumma_sketch::residual::Kind;
@@ -20,7 +20,6 @@ use calumma_sketch::{HashFamily, KeyKind};
 use calumma_wire::{Role, Side, SideKind};
 
 use crate::coverage::{self, Coverage, Homes, Local, Total, Z95};
-use crate::dividing::Dividing;
 use crate::ends::Hosts;
 use crate::flows::Judged;
 use crate::heavy::{self, Counts};
@@ -32,6 +31,7 @@ use crate::report::{
     Found, Guarded, KeptIn, Listed, LoopsNoticed, NodeReport, Residue, SizeBin, Spread,
 };
 use crate::residual::Decoded;
+use crate::settings::Settings;
 use crate::view::{Delivered, NodeView, PINNED, Seen, Sums, View, hashes};
 use crate::{dividing, loops, residual, sizes, spread};
 
@@ -47,6 +47,7 @@ const GRADES: f64 = 4_294_967_296.0;
 /// The analysis.
 #[derive(Debug)]
 pub(crate) struct Cooperating {
+    /// What switches were set up by.
     parameters: Parameters,
     hash_keys: HashKeys,
     pinning: Pinning,
@@ -57,14 +58,12 @@ pub(crate) struct Cooperating {
 }
 
 impl Cooperating {
-    pub(crate) fn new(parameters: Parameters, deployment: &Deployment<'_>) -> Self {
+    pub(crate) fn new(settings: Settings, deployment: &Deployment<'_>) -> Self {
         let Deployment { clock, nodes, hash_keys, .. } = *deployment;
-        let Parameters { setup, alpha_moves, pins, pin, .. } = parameters;
-        let pinning = Pinning::new((pins, pin), Dividing::new(setup, alpha_moves), clock, nodes);
         Self {
-            parameters,
+            parameters: settings.first().clone(),
             hash_keys: hash_keys.clone(),
-            pinning,
+            pinning: Pinning::new(settings, clock, nodes),
             last: None,
             hosts: Hosts::default(),
             noticed: BTreeSet::new(),
@@ -83,7 +82,8 @@ impl Cooperating {
         let has_residual = setup.kind == Kind::Fermat || version >= FLOW_RADAR_SINCE;
         let residual = setup.residual.filter(|_| has_residual);
         let kind = if has_residual { setup.kind } else { Kind::Fermat };
-        Setup { hop, guard, alpha_moves, ends, sums, residual, kind, ..setup }
+        let overrides = setup.overrides && version >= OVERRIDES_SINCE;
+        Setup { hop, guard, alpha_moves, ends, sums, residual, kind, overrides, ..setup }
     }
 
     fn window_of(&self, epoch: u64) -> u64 {
@@ -127,7 +127,8 @@ impl Analysis for Cooperating {
         }
         let seed = setup.seed(self.window_of(side.epoch));
         let words = if version >= WORDS_SINCE { KeyKind::Dual } else { window.keys };
-        check_grades(setup, &keyed.family, (seed, salt(node.id)), words, &window)?;
+        let measured = &setup.with(window.overrides.unwrap_or_default());
+        check_grades(measured, &keyed.family, (seed, salt(node.id)), words, &window)?;
         Ok(Delivered { window: Some(Box::new(window)), words })
     }
 
@@ -160,7 +161,8 @@ impl Analysis for Cooperating {
     }
 
     fn analyse(&mut self, collected: Collected<Delivered>) -> SystemReport<Found> {
-        let Parameters { setup, paths, hosts, flows_listed, thresholds, .. } = self.parameters;
+        let Parameters { setup, paths, hosts, .. } = self.parameters;
+        let (flows_listed, thresholds) = self.pinning.listed();
         let keyed = self.hash_keys.at(collected.head.epoch);
         let decoded = residual::decode(&keyed.family, &collected);
         let window = self.window_of(collected.head.epoch);
@@ -199,9 +201,10 @@ impl Analysis for Cooperating {
         let has_all_nodes = view.nodes.len() == collected.nodes.len();
         let optimum = || Optimum::of(&view, total, (monitored, in_tables), &rooms);
         let optimum = has_all_nodes.then(optimum).flatten();
-        let alpha = dividing::common(&setup, &view.nodes);
+        let hundredths = dividing::common(&setup, &view.nodes);
+        let alpha = dividing::share(&setup, &view.nodes);
         if has_all_nodes
-            && let Some(alpha) = alpha
+            && let Some(alpha) = hundredths
             && let Some(fared) = dividing::fared(&view.nodes, total, (monitored, only_decoded))
         {
             self.pinning.learn(alpha, fared);
@@ -238,7 +241,7 @@ impl Analysis for Cooperating {
             optimum: optimum.as_ref().map(|of| of.share.value),
             optimum_low: optimum.as_ref().map(|of| of.share.low),
             optimum_high: optimum.as_ref().map(|of| of.share.high),
-            alpha: alpha.and_then(|alpha| setup.share(alpha)),
+            alpha,
             thresholds: Listed {
                 heavy_packets: thresholds.heavy_packets,
                 heavy_change_packets: thresholds.heavy_change_packets,
@@ -335,7 +338,8 @@ fn listed(
 
 /// How many flows a node's table holds.
 fn room(setup: &Setup, node: &NodeView<'_>) -> u64 {
-    setup.sizes(node.window.alpha.unwrap_or(0)).entries.into()
+    let Window { alpha, overrides, .. } = node.window;
+    setup.with(overrides.unwrap_or_default()).sizes(alpha.unwrap_or(0)).entries.into()
 }
 
 fn node_reports(view: &View<'_>, optimum: Option<&Optimum>) -> Vec<NodeReport> {
@@ -345,9 +349,7 @@ fn node_reports(view: &View<'_>, optimum: Option<&Optimum>) -> Vec<NodeReport> {
 }
 
 fn node_report(setup: &Setup, node: &NodeView<'_>, with_more: Option<Coverage>) -> NodeReport {
-    let Window { totals, limit, theta, alpha, flows, entries, routes_changed, suspects, .. } =
-        node.window;
-    let alpha = alpha.unwrap_or(0);
+    let Window { totals, limit, theta, flows, entries, routes_changed, suspects, .. } = node.window;
     let share = |grade: u32| f64::from(grade) / GRADES;
     let class = limit.and_then(|limit| CLASSES.get(usize::from(limit.class())).copied());
     let Estimate { value, standard_error } = flows.estimate();
@@ -376,7 +378,7 @@ fn node_report(setup: &Setup, node: &NodeView<'_>, with_more: Option<Coverage>) 
         sound: node.is_sound && node.unrecorded == 0,
         bytes: totals.memory,
         exact,
-        alpha: node.residual.and_then(|_| setup.share(alpha)),
+        alpha: node.residual.and_then(|_| dividing::share_of(setup, node)),
         residual: node.residual.map(residue),
         pinned,
         guard: suspects.as_ref().map(guarded),

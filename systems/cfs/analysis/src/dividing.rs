@@ -1,8 +1,7 @@
 //! Which share of their memory the tables of all switches have: what the file or an operator says,
 //! or what follows from how residuals fare.
 
-use calumma_analysis::TableShare;
-use calumma_cfs::frames::Setup;
+use calumma_cfs::frames::{Setup, Window};
 use calumma_sketch::residual::Kind;
 
 use crate::alpha::{Alpha, Fared};
@@ -11,7 +10,7 @@ use crate::view::NodeView;
 
 /// Who says the share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum By {
+pub(crate) enum By {
     /// The setup: what the file says.
     Setup,
     /// An operator: so many hundredths.
@@ -29,14 +28,9 @@ pub(crate) struct Dividing {
 }
 
 impl Dividing {
-    /// That of switches that measure by such a setup, moved by the rule or not.
-    pub(crate) fn new(setup: Setup, moves: bool) -> Self {
-        Self { setup, by: if moves { By::Rule } else { By::Setup }, rule: Alpha::default() }
-    }
-
-    /// What switches measure by.
-    pub(crate) fn setup(&self) -> Setup {
-        self.setup
+    /// That of switches that measure by such a setup.
+    pub(crate) fn new(setup: Setup, by: By) -> Self {
+        Self { setup, by, rule: Alpha::default() }
     }
 
     /// What plans are to say, as [`calumma_cfs::frames::Plan::alpha`] has it.
@@ -48,46 +42,19 @@ impl Dividing {
         }
     }
 
-    /// What is wanted, for an operator; `None` where there is nothing to be shared.
-    pub(crate) fn said(&self) -> Option<TableShare> {
-        let fixed = |alpha| self.setup.share(alpha).map(TableShare::Fixed);
-        match self.by {
-            By::Setup => fixed(0),
-            By::Operator(alpha) => fixed(alpha),
-            By::Rule => Some(TableShare::Auto),
-        }
+    /// Who says it.
+    pub(crate) fn by(&self) -> By {
+        self.by
     }
 
-    /// Lets an operator say it. The rule goes on from the share that there is.
-    ///
-    /// # Errors
-    /// That it can't be, and what it may be.
-    pub(crate) fn say(&mut self, wanted: TableShare) -> Result<(), String> {
-        if !self.setup.alpha_moves {
-            let why = match self.setup.kind {
-                Kind::FlowRadar => "[cfs] residual is flowradar, whose share does not move",
-                Kind::Fermat => "there is no residual: [cfs] residual is none",
-            };
-            return Err(why.to_owned());
+    /// Lets somebody else say it, of switches that measure by `setup` from now on. The rule goes on
+    /// from the share that there is.
+    pub(crate) fn say(&mut self, setup: Setup, by: By) {
+        if by == By::Rule && self.by != By::Rule {
+            let alpha = self.setup.share(self.wanted()).unwrap_or(0.9);
+            self.rule = Alpha::at((alpha * 100.0).round() as u8);
         }
-        self.by = match wanted {
-            TableShare::Auto => {
-                if self.by != By::Rule {
-                    let alpha = self.setup.share(self.wanted()).unwrap_or(0.9);
-                    self.rule = Alpha::at((alpha * 100.0).round() as u8);
-                }
-                By::Rule
-            }
-            TableShare::Fixed(share) => {
-                let (least, most) = (*Setup::ALPHA.start(), *Setup::ALPHA.end());
-                let [least, most] = [least, most].map(|alpha| f64::from(alpha) / 100.0);
-                if !(least..=most).contains(&share) {
-                    return Err(format!("alpha = {share}: must be {least} to {most}, or auto"));
-                }
-                By::Operator((share * 100.0).round() as u8)
-            }
-        };
-        Ok(())
+        (self.setup, self.by) = (setup, by);
     }
 
     /// Takes over the share that a switch holds by the plan of a controller before this one.
@@ -116,6 +83,22 @@ pub(crate) fn common(setup: &Setup, nodes: &[NodeView<'_>]) -> Option<u8> {
     all.all(|alpha| alpha == first).then_some(first)
 }
 
+/// The share that a node's table had; `None` where there is no residual.
+pub(crate) fn share_of(setup: &Setup, node: &NodeView<'_>) -> Option<f64> {
+    let Window { alpha, overrides, .. } = node.window;
+    setup.with(overrides.unwrap_or_default()).share(alpha.unwrap_or(0))
+}
+
+/// The share that all tables had, as [`common`] has it.
+pub(crate) fn share(setup: &Setup, nodes: &[NodeView<'_>]) -> Option<f64> {
+    common(setup, nodes)?;
+    let is_radar = setup.kind == Kind::FlowRadar;
+    let divided = nodes.iter().filter(|node| is_radar || node.window.alpha.is_some());
+    let mut all = divided.map(|node| share_of(setup, node));
+    let first = all.next()??;
+    all.all(|share| share == Some(first)).then_some(first)
+}
+
 /// How the residuals of a window fared that all nodes delivered, those that plans divide the memory
 /// of. So many flows of the network have a count, and so many of them in residuals alone. `None`
 /// where it is not known how many there were.
@@ -135,40 +118,30 @@ pub(crate) fn fared(
 mod tests {
     use super::*;
 
-    fn dividing(moves: bool) -> Dividing {
-        let setup = Setup { residual: Some(1024), alpha_moves: true, ..Setup::default() };
-        Dividing::new(setup, moves)
+    fn setup() -> Setup {
+        Setup { residual: Some(1024), alpha_moves: true, ..Setup::default() }
+    }
+
+    fn dividing(by: By) -> Dividing {
+        Dividing::new(setup(), by)
     }
 
     #[test]
-    fn an_operator_says_a_share_or_that_it_moves() {
-        let mut it = dividing(false);
-        assert_eq!(it.wanted(), 0);
-        assert!(
-            matches!(it.said(), Some(TableShare::Fixed(share)) if (share - 0.889).abs() < 1e-3)
-        );
-        it.say(TableShare::Fixed(0.75)).unwrap();
-        assert_eq!((it.wanted(), it.said()), (75, Some(TableShare::Fixed(0.75))));
-        for share in [0.59, 0.98, f64::NAN] {
-            let refused = it.say(TableShare::Fixed(share)).unwrap_err();
-            assert!(refused.ends_with("must be 0.6 to 0.97, or auto"), "{refused}");
-        }
-        it.say(TableShare::Auto).unwrap();
-        assert_eq!((it.wanted(), it.said()), (75, Some(TableShare::Auto)), "it goes on from there");
-        let mut none = Dividing::new(Setup::default(), false);
-        assert!(none.say(TableShare::Auto).unwrap_err().contains("no residual"));
-        assert_eq!((none.wanted(), none.said()), (0, None));
-        let setup = Setup { residual: Some(1024), kind: Kind::FlowRadar, ..Setup::default() };
-        let mut radar = Dividing::new(setup, false);
-        assert!(radar.say(TableShare::Fixed(0.8)).unwrap_err().ends_with("does not move"));
-        assert!(
-            matches!(radar.said(), Some(TableShare::Fixed(share)) if (share - 0.870).abs() < 1e-3)
-        );
+    fn the_rule_goes_on_from_the_share_that_there_is() {
+        let mut it = dividing(By::Setup);
+        assert_eq!((it.wanted(), it.by()), (0, By::Setup));
+        it.say(setup(), By::Operator(75));
+        assert_eq!((it.wanted(), it.by()), (75, By::Operator(75)));
+        it.say(setup(), By::Rule);
+        assert_eq!((it.wanted(), it.by()), (75, By::Rule));
+        it.say(setup(), By::Setup);
+        it.say(setup(), By::Rule);
+        assert_eq!(it.wanted(), 89, "of 16,384 entries of 60 bytes and 1,024 buckets of 120");
     }
 
     #[test]
     fn the_rule_learns_from_windows_of_its_own_share() {
-        let mut it = dividing(true);
+        let mut it = dividing(By::Rule);
         let crowded = Fared { decoded: false, flows: 200.0, counted: 90.0, in_tables: 90.0 };
         for alpha in [0, 97].into_iter().cycle().take(100) {
             it.learn(alpha, crowded);
@@ -178,10 +151,10 @@ mod tests {
         assert_eq!(it.wanted(), 97);
         it.take_over(70);
         assert_eq!(it.wanted(), 97, "it is on its way already");
-        let mut new = dividing(true);
+        let mut new = dividing(By::Rule);
         new.take_over(70);
         assert_eq!(new.wanted(), 70);
-        let mut fixed = dividing(false);
+        let mut fixed = dividing(By::Setup);
         fixed.take_over(70);
         fixed.learn(0, crowded);
         assert_eq!(fixed.wanted(), 0);

@@ -7,10 +7,11 @@
 //! | module | |
 //! |---|---|
 //! | `parameters` | the section `[cfs]` |
+//! | `settings` | what of it may change while switches measure |
 //! | [`alpha`] | how table and residual share a switch's bytes, from window to window |
 //! | `analysis` | what nodes are sent, how what they deliver is checked, the report |
 //! | `dividing` | who says that share: the file, an operator, or the rule |
-//! | `pinning` | what plans say: that share, and flows that all switches count |
+//! | `pinning` | what plans say: that share, flows that all switches count, other settings |
 //! | `residual` | flows that no table has an entry of, decoded |
 //! | `view` | a window as all nodes saw it |
 //! | `answers` | what edges' filters say of flows, many flows at a time |
@@ -41,6 +42,7 @@ mod parameters;
 mod pinning;
 mod report;
 mod residual;
+mod settings;
 mod sizes;
 mod spread;
 mod tables;
@@ -59,12 +61,12 @@ use prometheus::Registry;
 use crate::analysis::Cooperating;
 pub use crate::coverage::{Coverage, Total};
 pub use crate::optimum::{Optimum, Room};
-use crate::parameters::Parameters;
 pub use crate::report::{
     BlackHole, Counted, DESTINATION, Exact, FlowCount, Found, Guarded, HeavyChange, HeavyHitter,
     HeavyPrefix, HopCount, KeptIn, Listed, Loop, LoopsNoticed, Loss, NodeReport, PathChange,
     Residue, SizeBin, Spread,
 };
+use crate::settings::Settings;
 pub use crate::spread::{Pairs, Peers, peers};
 
 /// The system in the controller's list.
@@ -85,8 +87,7 @@ impl System for Cfs {
     }
 
     fn start(&self, deployment: &Deployment<'_>) -> Result<Option<Box<dyn AnyAnalysis>>, String> {
-        let parameters = Parameters::of(deployment)?;
-        Ok(Some(Box::new(Cooperating::new(parameters, deployment))))
+        Ok(Some(Box::new(Cooperating::new(Settings::new(deployment)?, deployment))))
     }
 
     fn tables(&self) -> &'static [&'static dyn Table] {

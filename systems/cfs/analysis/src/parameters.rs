@@ -3,17 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use calumma_analysis::{Deployment, Node};
+use calumma_analysis::Node;
 use calumma_cfs::frames::{Graded, Hop, Pins, PortHops, Setup};
+use calumma_epoch::EpochClock;
 use calumma_sketch::grade::HopRule;
 use calumma_sketch::residual::{ARRAYS, Kind};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::alpha::{BUCKET_BYTES, ENTRY_BYTES};
 use crate::pinning::Automatic;
 
 /// How hops are numbered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Hops {
     Ttl,
@@ -23,7 +25,7 @@ enum Hops {
 }
 
 /// By which rule flows are graded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Rule {
     Fold,
@@ -33,7 +35,7 @@ enum Rule {
 }
 
 /// Which ways the packets of one flow go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Paths {
     /// All of them the same, as long as routes don't change.
@@ -43,7 +45,7 @@ pub(crate) enum Paths {
 }
 
 /// Where hosts are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum HostsAre {
     /// Behind whichever edges: they may move, and be behind several.
@@ -53,7 +55,7 @@ pub(crate) enum HostsAre {
 }
 
 /// Flows that are pinned without an operator's word, as ChameleMon finds them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Pinned {
     Victims,
@@ -61,7 +63,7 @@ enum Pinned {
 }
 
 /// What switches keep of flows without an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Kept {
     None,
@@ -70,7 +72,7 @@ enum Kept {
 }
 
 /// Which share of the memory of table and residual the table has.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(untagged)]
 enum Share {
     Fixed(f64),
@@ -82,9 +84,9 @@ enum Share {
 const FIRST_SHARE: f64 = 0.9;
 
 /// What the operator can say. `docs/cfs.md` has a table of it.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
-struct Section {
+pub(crate) struct Section {
     entries: u32,
     filter_bits: Option<u32>,
     hll_bits: u8,
@@ -221,17 +223,13 @@ fn residual_of(section: &Section, filter_bits: u32) -> Result<Option<u32>, (&'st
 }
 
 /// The hops of each node's ports, where they say at which hop it is.
-fn hops_of(
-    section: &Section,
-    deployment: &Deployment<'_>,
-) -> Result<BTreeMap<String, PortHops>, String> {
+fn hops_of(section: &Section, nodes: &[Arc<Node>]) -> Result<BTreeMap<String, PortHops>, String> {
     if section.hop != Hops::Port {
         return match section.hops.keys().next() {
             Some(node) => Err(format!("hops.{node}: only where hop = \"port\"")),
             None => Ok(BTreeMap::new()),
         };
     }
-    let nodes = deployment.nodes;
     if let Some(node) = section.hops.keys().find(|name| nodes.iter().all(|of| of.name != **name)) {
         return Err(format!("hops.{node}: there is no such node"));
     }
@@ -247,13 +245,38 @@ fn hops_of(
     nodes.iter().map(of_node).collect()
 }
 
+impl Section {
+    /// The section as it stands in a file; the defaults where there is none.
+    ///
+    /// # Errors
+    /// What can't be read of it.
+    pub(crate) fn read(section: &Value) -> Result<Self, String> {
+        match section {
+            Value::Null => Ok(Self::default()),
+            section => Self::deserialize(section).map_err(|error| error.to_string()),
+        }
+    }
+
+    /// All its fields, also those that nobody has said.
+    pub(crate) fn fields(&self) -> Map<String, Value> {
+        match serde_json::to_value(self) {
+            Ok(Value::Object(fields)) => fields,
+            // A struct is an object.
+            _ => Map::new(),
+        }
+    }
+}
+
 impl Parameters {
-    /// Those of a deployment.
+    /// Those of a deployment of such nodes.
     ///
     /// # Errors
     /// The field that is wrong, with its value, and what it may be.
-    pub(crate) fn of(deployment: &Deployment<'_>) -> Result<Self, String> {
-        let section: Section = deployment.parameters()?;
+    pub(crate) fn of(
+        section: &Section,
+        clock: EpochClock,
+        nodes: &[Arc<Node>],
+    ) -> Result<Self, String> {
         let named = |(field, why): (&str, String)| format!("{field} = {why}");
         let filter_bits = section.filter_bits.unwrap_or_else(|| {
             let (least, most) = (Setup::FILTER_BITS.start(), Setup::FILTER_BITS.end());
@@ -271,8 +294,8 @@ impl Parameters {
             let why = format!("{}: only where hop = \"mark\"", section.path_length);
             return Err(named(("path_length", why)));
         }
-        let hops = hops_of(&section, deployment)?;
-        let residual = residual_of(&section, filter_bits).map_err(named)?;
+        let hops = hops_of(section, nodes)?;
+        let residual = residual_of(section, filter_bits).map_err(named)?;
         let is_radar = section.residual == Kept::FlowRadar;
         let kind = if is_radar { Kind::FlowRadar } else { Kind::Fermat };
         let setup = Setup {
@@ -293,6 +316,7 @@ impl Parameters {
             kind,
             guard: section.guard,
             alpha_moves: residual.is_some() && kind == Kind::Fermat,
+            overrides: true,
             ends: section.hosts == HostsAre::Any,
             sums: section.hosts == HostsAre::Any,
         };
@@ -307,7 +331,7 @@ impl Parameters {
             victims: section.pin.contains(&Pinned::Victims),
             heavy: section.pin.contains(&Pinned::Heavy),
         };
-        let Section { heavy_packets, heavy_change_packets, superspreader, .. } = section;
+        let Section { heavy_packets, heavy_change_packets, superspreader, .. } = *section;
         let coverage_wanted = section.coverage_wanted;
         for (field, value) in [
             ("heavy_packets", heavy_packets),
@@ -322,14 +346,14 @@ impl Parameters {
             let why = format!("{coverage_wanted}: must be 0 to 1");
             return Err(named(("coverage_wanted", why)));
         }
-        let window_ns = deployment.clock.length_ns().saturating_mul(setup.window_epochs.into());
+        let window_ns = clock.length_ns().saturating_mul(setup.window_epochs.into());
         if window_ns / 1000 > u32::MAX.into() {
             let why = format!("{}: a window of more than 71 minutes", setup.window_epochs);
             return Err(named(("window_epochs", why)));
         }
         let thresholds =
             Thresholds { heavy_packets, heavy_change_packets, superspreader, coverage_wanted };
-        let Section { paths, hosts, flows_listed, .. } = section;
+        let Section { paths, hosts, flows_listed, .. } = *section;
         let pins = pins as usize;
         let alpha_moves = matches!(section.alpha, Share::Named(_));
         Ok(Self { setup, hops, alpha_moves, pins, pin, paths, hosts, flows_listed, thresholds })
@@ -338,9 +362,7 @@ impl Parameters {
 
 #[cfg(test)]
 mod tests {
-    use calumma_analysis::HashKeys;
-    use calumma_epoch::{EpochClock, Guards};
-    use calumma_sketch::HashKey;
+    use calumma_epoch::Guards;
     use calumma_wire::Role;
     use serde_json::json;
 
@@ -355,21 +377,21 @@ mod tests {
             Arc::new(Node { name: (*name).to_owned(), role: Role::Edge, id })
         };
         let nodes: Vec<_> = (1..).zip(nodes).map(node).collect();
-        let hash_keys = HashKeys::new(HashKey::from_bytes([1; 32]));
         let clock = EpochClock::new(50_000_000, Guards::default()).unwrap();
-        Parameters::of(&Deployment {
-            section,
-            hash_keys: &hash_keys,
-            clock,
-            nodes: &nodes,
-            id: std::num::NonZeroU16::MIN,
-        })
+        Parameters::of(&Section::read(section)?, clock, &nodes)
     }
 
     #[test]
     fn a_section_need_not_be_there_and_its_mistakes_are_named_with_their_range() {
         let defaults = read(&serde_json::Value::Null).unwrap();
-        let setup = Setup { claim: false, guard: true, ends: true, sums: true, ..Setup::default() };
+        let setup = Setup {
+            claim: false,
+            guard: true,
+            ends: true,
+            sums: true,
+            overrides: true,
+            ..Setup::default()
+        };
         assert_eq!((defaults.setup, defaults.paths), (setup, Paths::Single));
         let fixed = read(&json!({ "hosts": "fixed" })).unwrap();
         assert_eq!(

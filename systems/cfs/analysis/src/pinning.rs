@@ -1,6 +1,6 @@
 //! What plans say: which flows all switches count, whatever their hashes (those that an operator
-//! has named, and those that ChameleMon found to lose packets or to be large), and which share of
-//! their memory the tables have.
+//! has named, and those that ChameleMon found to lose packets or to be large), which share of their
+//! memory the tables have, and what is otherwise than switches were set up.
 //!
 //! A plan holds for whole windows. The next one is made once every node that takes plans applies
 //! the last one, so that none waits for ever.
@@ -8,15 +8,18 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use calumma_analysis::steer::first_keys;
-use calumma_analysis::{
-    Applied, Flow, Node, Noticed, Pins, RecentlyNoticed, Standing, Steer, TableShare, TableShares,
+use calumma_analysis::{Applied, Flow, Node, Noticed, Pins, RecentlyNoticed, Standing, Steer};
+use calumma_cfs::frames::{
+    self, ALPHA_SINCE, Holding, OVERRIDES_SINCE, Overrides, PINS_SINCE, Plan, Setup,
 };
-use calumma_cfs::frames::{self, ALPHA_SINCE, Holding, PINS_SINCE, Plan, Setup};
 use calumma_epoch::EpochClock;
 use calumma_sketch::WideKey;
+use serde_json::{Map, Value, json};
 
 use crate::alpha::Fared;
-use crate::dividing::Dividing;
+use crate::dividing::{By, Dividing};
+use crate::parameters::Thresholds;
+use crate::settings::Settings;
 
 /// What is pinned without an operator's word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,9 +37,7 @@ pub(crate) struct Pinning(Arc<Mutex<State>>);
 #[derive(Debug)]
 struct State {
     clock: EpochClock,
-    setup: Setup,
-    most: usize,
-    automatic: Automatic,
+    settings: Settings,
     nodes: Vec<Arc<Node>>,
     /// By which version each node measures; `None` where it has not come yet.
     versions: Vec<Option<u8>>,
@@ -49,23 +50,18 @@ struct State {
 }
 
 impl Pinning {
-    /// No pins yet, and at most so many.
-    pub(crate) fn new(
-        (most, automatic): (usize, Automatic),
-        dividing: Dividing,
-        clock: EpochClock,
-        nodes: &[Arc<Node>],
-    ) -> Self {
+    /// No pins yet.
+    pub(crate) fn new(settings: Settings, clock: EpochClock, nodes: &[Arc<Node>]) -> Self {
+        let dividing = Dividing::new(settings.first().setup, settings.share());
+        let noticed = RecentlyNoticed::new(settings.now().pins);
         Self(Arc::new(Mutex::new(State {
             clock,
-            setup: dividing.setup(),
-            most,
-            automatic,
+            settings,
             nodes: nodes.to_vec(),
             versions: vec![None; nodes.len()],
             dividing,
             wanted: Vec::new(),
-            noticed: RecentlyNoticed::new(most),
+            noticed,
             sent: Plan::default(),
         })))
     }
@@ -87,9 +83,48 @@ impl Pinning {
     pub(crate) fn learn(&self, alpha: u8, fared: Fared) {
         self.lock().dividing.learn(alpha, fared);
     }
+
+    /// How many flows a report lists, and from when on it lists what.
+    pub(crate) fn listed(&self) -> (usize, Thresholds) {
+        let state = self.lock();
+        let now = state.settings.now();
+        (now.flows_listed, now.thresholds)
+    }
 }
 
 impl State {
+    /// What switches were set up by.
+    fn setup(&self) -> &Setup {
+        &self.settings.first().setup
+    }
+
+    /// Most flows that are pinned.
+    fn most(&self) -> usize {
+        self.settings.now().pins
+    }
+
+    /// Goes by settings that have changed.
+    fn apply(&mut self, settings: Settings) {
+        let (before, by) = (self.settings.share(), settings.share());
+        // The rule goes on where it stays.
+        let by = if by == before { self.dividing.by() } else { by };
+        self.dividing.say(settings.now().setup, by);
+        if settings.now().pins != self.most() {
+            self.noticed = RecentlyNoticed::new(settings.now().pins);
+        }
+        self.settings = settings;
+    }
+
+    /// The plan in the bytes of a node with this version.
+    fn encoded(&self, version: u8) -> Vec<u8> {
+        let setup = *self.setup();
+        self.sent.encode(&Setup {
+            alpha_moves: setup.alpha_moves && version >= ALPHA_SINCE,
+            overrides: setup.overrides && version >= OVERRIDES_SINCE,
+            ..setup
+        })
+    }
+
     fn is_able(&self, at: usize) -> bool {
         self.is_since(at, PINS_SINCE) == Some(true)
     }
@@ -111,8 +146,10 @@ impl State {
         if !self.is_able(at) || node.away_since_ns.is_some() || node.problem.is_some() {
             return true;
         }
-        let window = u64::from(self.setup.window_epochs);
-        let nothing = self.sent == Plan::default();
+        let window = u64::from(self.setup().window_epochs);
+        // One whose version knows nothing of what was sent need not be sent it.
+        let version = self.versions.get(at).copied().flatten();
+        let nothing = version.is_none_or(|version| self.encoded(version).is_empty());
         let in_force = node.applied.as_ref().map_or(nothing, |applied| {
             let epoch = applied.epoch.div_ceil(window).saturating_mul(window);
             now_ns >= self.clock.start_of(epoch)
@@ -123,10 +160,10 @@ impl State {
     /// The flows to be pinned next: of more than there is room for, those of the operator, then
     /// those that lost packets, then heavy hitters, and of each kind the newest.
     fn next_pins(&self) -> Vec<WideKey> {
-        let Automatic { victims, heavy } = self.automatic;
+        let Automatic { victims, heavy } = self.settings.now().pin;
         let victims = self.noticed.victims().filter(|_| victims);
         let heavy = self.noticed.heavy_hitters().filter(|_| heavy);
-        first_keys(self.wanted.iter().chain(victims).chain(heavy), self.most)
+        first_keys(self.wanted.iter().chain(victims).chain(heavy), self.most())
     }
 }
 
@@ -148,14 +185,15 @@ impl Steer for Pinning {
         let mut all = nodes.iter().enumerate();
         if all.all(|(at, node)| state.is_settled(at, node, now_ns)) {
             let pins = frames::Pins { flows: state.next_pins().into() };
-            state.sent = Plan { alpha: state.dividing.wanted(), pins };
+            let (alpha, overrides) = (state.dividing.wanted(), state.settings.overrides());
+            state.sent = Plan { alpha, pins, overrides };
         }
-        let moves = [false, true].map(|moves| {
-            let alpha_moves = moves && state.setup.alpha_moves;
-            state.sent.encode(&Setup { alpha_moves, ..state.setup })
-        });
+        // One of each kind of version.
+        let plans = [PINS_SINCE, ALPHA_SINCE, OVERRIDES_SINCE].map(|since| state.encoded(since));
         let of_node = |(at, node): (usize, &Standing)| {
-            let plan = &moves[usize::from(state.is_since(at, ALPHA_SINCE) == Some(true))];
+            let is_since = |version| state.is_since(at, version) == Some(true);
+            let kind = [ALPHA_SINCE, OVERRIDES_SINCE].map(is_since).map(usize::from);
+            let plan = &plans[kind.iter().sum::<usize>()];
             // One that was set up without pins need not be sent that there are none.
             let has_none = node.possible().next().is_none() && plan.is_empty();
             (state.is_able(at) && !has_none).then(|| plan.clone())
@@ -165,7 +203,7 @@ impl Steer for Pinning {
 
     fn wants_noticed(&self) -> bool {
         let state = self.lock();
-        state.automatic != Automatic::default() && state.most > 0
+        state.settings.now().pin != Automatic::default() && state.most() > 0
     }
 
     fn notice(&mut self, noticed: &Noticed) {
@@ -174,8 +212,8 @@ impl Steer for Pinning {
 
     fn pin(&mut self, flows: &[Flow]) -> Result<(), String> {
         let mut state = self.lock();
-        if flows.len() > state.most {
-            return Err(format!("{} flows: [cfs] pins is {}", flows.len(), state.most));
+        if flows.len() > state.most() {
+            return Err(format!("{} flows: [cfs] pins is {}", flows.len(), state.most()));
         }
         if let Some(flow) = flows.iter().find(|flow| flow.key::<WideKey>().is_none()) {
             return Err(format!("{flow}: its addresses are of two kinds"));
@@ -187,28 +225,60 @@ impl Steer for Pinning {
     fn pins(&self) -> Option<Pins> {
         let state = self.lock();
         Some(Pins {
-            most: state.most,
+            most: state.most(),
             wanted: state.wanted.clone(),
             sent: state.sent.pins.flows.iter().map(Flow::from).collect(),
             without: state.without(PINS_SINCE),
         })
     }
 
-    fn share(&mut self, wanted: TableShare) -> Result<(), String> {
-        self.lock().dividing.say(wanted)
+    fn reload(&mut self, section: &Value) -> Result<Vec<String>, String> {
+        let mut state = self.lock();
+        let mut settings = state.settings.clone();
+        let waiting = settings.reload(section)?;
+        state.apply(settings);
+        Ok(waiting)
     }
 
-    fn shares(&self) -> Option<TableShares> {
+    fn amend(&mut self, changes: &Map<String, Value>) -> Result<(), String> {
+        let mut state = self.lock();
+        let mut settings = state.settings.clone();
+        settings.amend(changes)?;
+        state.apply(settings);
+        Ok(())
+    }
+
+    fn settings(&self) -> Option<Value> {
         let state = self.lock();
-        let wanted = state.dividing.said()?;
-        let sent = state.setup.share(state.sent.alpha);
-        Some(TableShares { wanted, sent, without: state.without(ALPHA_SINCE) })
+        let mut fields = state.settings.fields();
+        let share = |alpha| state.settings.now().setup.share(alpha);
+        let alpha = if state.dividing.by() == By::Rule {
+            json!("auto")
+        } else {
+            json!(share(state.dividing.wanted()))
+        };
+        fields.insert("alpha".to_owned(), alpha);
+        let Plan { alpha, overrides, .. } = state.sent;
+        let sent = state.setup().with(overrides);
+        let sent = json!({
+            "entries": sent.entries,
+            "alpha": sent.share(alpha),
+            "grade": sent.grade.name(),
+            "claim": sent.claim,
+        });
+        fields.insert("sent".to_owned(), sent);
+        let is_otherwise = state.settings.overrides() != Overrides::default();
+        let since = if is_otherwise { OVERRIDES_SINCE } else { ALPHA_SINCE };
+        fields.insert("without".to_owned(), json!(state.without(since)));
+        Some(Value::Object(fields))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use calumma_analysis::{Deployment, HashKeys};
     use calumma_epoch::Guards;
+    use calumma_sketch::HashKey;
     use calumma_wire::Role;
 
     use super::*;
@@ -227,19 +297,18 @@ mod tests {
 
     /// Three nodes, the last of which is one release older.
     fn pinning(most: usize) -> Pinning {
-        of(most, Setup::default())
+        of(&json!({ "pins": most }), [PINS_SINCE, PINS_SINCE, PINS_SINCE - 1])
     }
 
-    fn of(most: usize, setup: Setup) -> Pinning {
+    fn of(section: &Value, versions: [u8; 3]) -> Pinning {
         let node = |id: u16| Arc::new(Node { name: format!("e{id}"), role: Role::Edge, id });
         let nodes: Vec<_> = (1..=3).map(node).collect();
         let clock = EpochClock::new(EPOCH_NS, Guards::default()).unwrap();
-        let automatic = Automatic { victims: true, heavy: true };
-        let dividing = Dividing::new(setup, false);
-        let pinning = Pinning::new((most, automatic), dividing, clock, &nodes);
-        for (node, version) in nodes.iter().zip([PINS_SINCE, PINS_SINCE, PINS_SINCE - 1]) {
-            pinning.note_version(node, version);
-        }
+        let hash_keys = HashKeys::new(HashKey::from_bytes([1; 32]));
+        let id = std::num::NonZeroU16::MIN;
+        let of = Deployment { section, hash_keys: &hash_keys, clock, nodes: &nodes, id };
+        let pinning = Pinning::new(Settings::new(&of).unwrap(), clock, &nodes);
+        nodes.iter().zip(versions).for_each(|(node, version)| pinning.note_version(node, version));
         pinning
     }
 
@@ -302,32 +371,65 @@ mod tests {
         assert_eq!(pinning.held(&[3], &holding.encode()), None);
         assert_eq!(pinning.held(&[1], &[]), None, "one that pins none holds nothing");
     }
+
+    /// What a node of a version reads of its plan.
+    fn read(pinning: &Pinning, plan: Option<&Vec<u8>>, version: u8) -> Plan {
+        let setup = *pinning.lock().setup();
+        let (alpha_moves, overrides) = (version >= ALPHA_SINCE, version >= OVERRIDES_SINCE);
+        Plan::decode(plan.unwrap(), &Setup { alpha_moves, overrides, ..setup }).unwrap()
+    }
+
+    fn amend(pinning: &mut Pinning, changes: &Value) {
+        pinning.amend(changes.as_object().unwrap()).unwrap();
+    }
+
     #[test]
-    fn a_share_goes_to_nodes_that_can_divide_their_memory_and_pins_to_all() {
-        let setup = Setup { residual: Some(1024), alpha_moves: true, ..Setup::default() };
-        let mut pinning = of(8, setup);
-        for (at, version) in [(0, ALPHA_SINCE), (1, ALPHA_SINCE), (2, ALPHA_SINCE - 1)] {
-            let node = pinning.lock().nodes[at].clone();
-            pinning.note_version(&node, version);
-        }
+    fn each_node_is_sent_what_its_version_knows() {
+        let versions = [OVERRIDES_SINCE, ALPHA_SINCE, ALPHA_SINCE - 1];
+        let mut pinning = of(&json!({ "residual": "fermat", "claim": true }), versions);
         let come = Standing { has_come: true, ..Standing::default() };
         let nodes = [come.clone(), come.clone(), come];
         assert_eq!(pinning.plans(&nodes, 0), [const { None::<Vec<u8>> }; 3], "as the setup says");
-        pinning.share(TableShare::Fixed(0.8)).unwrap();
-        assert_eq!(pinning.plans(&nodes, 0), [Some(vec![80]), Some(vec![80]), None]);
-        pinning.pin(&[flow(9)]).unwrap();
+        amend(&mut pinning, &json!({ "alpha": 0.8 }));
         let plans = pinning.plans(&nodes, 0);
-        assert_eq!(plans[0], Some(vec![80]), "that must hold first");
-        let holding = |plan: Vec<u8>| Holding { setup: setup.encode(), epoch: 20, plan }.encode();
-        assert!(pinning.held(&setup.encode(), &holding(vec![80])).is_some());
-        let applied = pinning.held(&setup.encode(), &holding(vec![80]));
-        let nodes = nodes.map(|of| Standing { applied: applied.clone(), ..of });
+        let alone = Plan { alpha: 80, ..Plan::default() };
+        assert_eq!(read(&pinning, plans[0].as_ref(), versions[0]), alone);
+        assert_eq!(plans[1..], [Some(vec![80]), None]);
+        assert_eq!(pinning.settings().unwrap()["without"], json!(["e3"]));
+        amend(&mut pinning, &json!({ "entries": 512, "claim": false }));
+        pinning.pin(&[flow(9)]).unwrap();
+        assert_eq!(pinning.plans(&nodes, 0), plans, "that must hold first");
+        let applied = |at: usize| plans[at].clone().map(|plan| Applied { epoch: 20, plan });
+        let mut at = 0..;
+        let nodes = nodes.map(|of| Standing { applied: applied(at.next().unwrap()), ..of });
         let plans = pinning.plans(&nodes, 20 * EPOCH_NS);
-        let read = |at: usize, setup| Plan::decode(plans[at].as_ref().unwrap(), &setup).unwrap();
-        let (new, old) = (read(0, setup), read(2, Setup { alpha_moves: false, ..setup }));
-        assert_eq!((new.alpha, old.alpha, new.pins), (80, 0, old.pins));
-        let shares = pinning.shares().unwrap();
-        assert_eq!((shares.wanted, shares.sent), (TableShare::Fixed(0.8), Some(0.8)));
-        assert_eq!(shares.without, ["e3"]);
+        let mut at = 0..;
+        let [new, old, oldest] =
+            versions.map(|version| read(&pinning, plans[at.next().unwrap()].as_ref(), version));
+        let overrides = Overrides { entries: Some(512), unclaimed: true, ..Overrides::default() };
+        assert_eq!((new.alpha, new.overrides), (80, overrides));
+        assert_eq!((old.alpha, old.overrides), (80, Overrides::default()));
+        assert_eq!((oldest.alpha, oldest.pins), (0, new.pins));
+        let settings = pinning.settings().unwrap();
+        assert_eq!(settings["without"], json!(["e2", "e3"]));
+        let sent = json!({ "entries": 512, "alpha": 0.8, "grade": "fold", "claim": false });
+        assert_eq!((&settings["sent"], &settings["entries"]), (&sent, &json!(512)));
+        assert_eq!((&settings["alpha"], &settings["pins"]), (&json!(0.8), &json!(128)));
+    }
+
+    #[test]
+    fn a_share_that_moves_goes_on_whatever_else_changes() {
+        let versions = [OVERRIDES_SINCE; 3];
+        let mut pinning = of(&json!({ "residual": "fermat", "alpha": "auto" }), versions);
+        let crowded = Fared { decoded: false, flows: 200.0, counted: 90.0, in_tables: 90.0 };
+        (0..8).for_each(|_| pinning.learn(90, crowded));
+        assert_eq!(pinning.lock().dividing.wanted(), 97);
+        amend(&mut pinning, &json!({ "heavy_packets": 3 }));
+        assert_eq!(pinning.lock().dividing.wanted(), 97);
+        assert_eq!(pinning.listed().1.heavy_packets, 3);
+        assert_eq!(pinning.settings().unwrap()["alpha"], "auto");
+        pinning.reload(&json!({ "residual": "fermat", "alpha": 0.7 })).unwrap();
+        assert_eq!(pinning.listed().1.heavy_packets, 10_000);
+        assert_eq!(pinning.lock().dividing.wanted(), 70);
     }
 }

@@ -436,7 +436,8 @@ impl<'a> View<'a> {
                 let hop = if let Hop::Port(_) = by { of_node()? } else { by };
                 let hashes = hashes(&of.family, node.words, &entry.key)?;
                 // What is graded at random is graded alike at all hops.
-                let setup = Setup { hop, ..*self.setup };
+                let setup = self.setup.with(node.window.overrides.unwrap_or_default());
+                let setup = Setup { hop, ..setup };
                 setup.hop_graded(&of.family, &hashes, (of.seed, 0), entry.rank.grade())
             }
         }

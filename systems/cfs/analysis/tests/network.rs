@@ -193,6 +193,7 @@ fn check_every_hop(residual: &str) {
     let reports = Reports::default();
     let outputs: Vec<Box<dyn Output>> = vec![Box::new(reports.clone())];
     let mut config = config(&folder, residual, [EPOCH_MS, 60_000, WINDOW_EPOCHS]);
+    let read_again = self::config(&folder, residual, [EPOCH_MS, 60_000, 2 * WINDOW_EPOCHS]);
     std::fs::create_dir_all(&folder).unwrap();
     let tokens = folder.join("tokens");
     let token = Tokens::add(&tokens, "ada", calumma_trust::Role::Operate).unwrap();
@@ -288,6 +289,7 @@ fn check_every_hop(residual: &str) {
         // Of 256 entries of 60 bytes and 3 * 16 cells of 48.
         assert_eq!(of_entries["alpha"], nodes.last().unwrap().alpha.unwrap());
     }
+    check_settings(&controller, &token, &mut network, &reports, &read_again);
     runtime.block_on(controller.stop()).unwrap();
     for table in ["cfs_flows", "cfs_nodes", "cfs_losses"] {
         assert!(folder.join("archive").join(table).is_dir(), "{table}");
@@ -300,7 +302,7 @@ fn check_share(controller: &Running, token: &str, network: &mut Network, reports
     let path = "/api/v1/cfs/config";
     let before = get(controller, path);
     let own = before["alpha"].as_f64().unwrap();
-    assert!((0.88..0.9).contains(&own) && before["sent"] == before["alpha"], "{before}");
+    assert!((0.88..0.9).contains(&own) && before["sent"]["alpha"] == before["alpha"], "{before}");
     let share = post(controller, token, path, &serde_json::json!({ "alpha": 0.75 }));
     assert_eq!((&share["alpha"], &share["without"]), (&0.75.into(), &serde_json::json!([])));
     let divided = |alpha: f64| {
@@ -314,7 +316,7 @@ fn check_share(controller: &Running, token: &str, network: &mut Network, reports
         assert_eq!((node.entries, residual.buckets, node.alpha), (216, 3 * 36, Some(0.75)));
         assert_eq!(residual.decode, "complete");
     }
-    assert_eq!(get(controller, path)["sent"], 0.75);
+    assert_eq!(get(controller, path)["sent"]["alpha"], 0.75);
     // Residuals decode by that: it stays.
     let share = post(controller, token, path, &serde_json::json!({ "alpha": "auto" }));
     assert_eq!(share["alpha"], "auto");
@@ -323,6 +325,39 @@ fn check_share(controller: &Running, token: &str, network: &mut Network, reports
     network.run(true, "more windows", || complete() >= known + 3);
     let last = reports.all().into_iter().rfind(|of| of.complete).unwrap();
     assert_eq!(last.findings.alpha, Some(0.75));
+}
+
+/// An operator has flows graded otherwise while switches count, and then lets the file say it again
+/// by SIGHUP. Controller and switches agree in every window: the controller refuses entries that
+/// are graded by another rule than their window says.
+fn check_settings(
+    controller: &Running,
+    token: &str,
+    network: &mut Network,
+    reports: &Reports,
+    read_again: &Config,
+) {
+    let path = "/api/v1/cfs/config";
+    let wanted = serde_json::json!({ "grade": "greedy", "heavy_packets": 3 });
+    let changed = post(controller, token, path, &wanted);
+    assert_eq!((&changed["grade"], &changed["heavy_packets"]), (&"greedy".into(), &3.into()));
+    assert_eq!((&changed["claim"], &changed["pins"]), (&false.into(), &64.into()));
+    let complete = || reports.all().into_iter().filter(|of| of.complete).count();
+    network.run(true, "that is sent", || get(controller, path)["sent"]["grade"] == "greedy");
+    let known = complete();
+    network.run(true, "more windows", || complete() >= known + 4);
+    // The window's length waits, and what the file does not say is as ever.
+    controller.reload(read_again);
+    let after = get(controller, path);
+    assert_eq!((&after["grade"], &after["heavy_packets"]), (&"fold".into(), &10_000.into()));
+    network.run(true, "that is sent", || get(controller, path)["sent"]["grade"] == "fold");
+    let known = complete();
+    network.run(true, "more windows", || complete() >= known + 4);
+    let of = |packets: u64| {
+        let all = reports.all().into_iter().filter(|of| of.complete);
+        all.filter(move |of| of.findings.thresholds.heavy_packets == packets).count()
+    };
+    assert!(of(3) >= 4 && of(10_000) >= 4, "{} and {}", of(3), of(10_000));
 }
 
 /// Reads the notices among the events, each with the time when it came.

@@ -1,10 +1,10 @@
 //! What CFS puts into the envelope. All numbers are little-endian.
 //!
 //! A [`Setup`] is what all switches of a network have in common. A [`Plan`] has what may change
-//! from window to window: [`Pins`], and the table's share of the memory. The body of a side is a
-//! [`Window`], except that of the ingress side, which is empty: packets that enter the network are
-//! recorded in the same table as those that leave it, by the bit that they are stamped with. The
-//! body of a notice is a [`Notice`].
+//! from window to window: [`Pins`], the table's share of the memory, and [`Overrides`] of the setup.
+//! The body of a side is a [`Window`], except that of the ingress side, which is empty: packets that
+//! enter the network are recorded in the same table as those that leave it, by the bit that they are
+//! stamped with. The body of a notice is a [`Notice`].
 
 mod ends;
 mod entries;
@@ -13,6 +13,7 @@ mod flow_radar;
 mod graded;
 mod hop;
 mod notice;
+mod overrides;
 mod pins;
 mod residual;
 mod setup;
@@ -28,6 +29,7 @@ pub use self::graded::Graded;
 pub(crate) use self::graded::even;
 pub use self::hop::{Hop, PortHops};
 pub use self::notice::Notice;
+pub use self::overrides::Overrides;
 pub use self::pins::{Holding, Pins, Plan};
 pub use self::residual::{Residual, Residuals, Uncounted};
 pub use self::setup::{Setup, Sizes, salt};
@@ -65,5 +67,8 @@ pub const SUMS_SINCE: u8 = 10;
 /// The first version in which marks may say which hop a switch is at.
 pub const MARKS_SINCE: u8 = 11;
 
+/// The first version in which plans may override what the setup says.
+pub const OVERRIDES_SINCE: u8 = 12;
+
 /// What a switch that runs it offers.
-pub const OFFER: Offer = Offer { system: SystemId::CFS, lowest: 1, highest: MARKS_SINCE };
+pub const OFFER: Offer = Offer { system: SystemId::CFS, lowest: 1, highest: OVERRIDES_SINCE };

@@ -1,10 +1,12 @@
-//! What may change from window to window: flows that come before all others at every switch, and
-//! which share of the memory of table and residual the table has.
+//! What may change from window to window: flows that come before all others at every switch, which
+//! share of the memory of table and residual the table has, and what overrides the setup.
 //!
 //! ```text
 //! pins: nothing, where there are none; else  number of flows (2)  their keys (37 each)
-//! plan: pins; where the share moves nothing, where there are no pins and the setup says the share;
-//!       else  the share in hundredths, 0: as the setup says (1)  pins
+//! plan: nothing, where all is as the setup says and nothing is pinned; else
+//!       what overrides the setup, where plans may: see `overrides`
+//!       where the share moves, the share in hundredths, 0: as the setup says (1)
+//!       pins
 //! ```
 //!
 //! What a switch holds is its setup, the epoch from which on its plan holds, and the plan:
@@ -20,6 +22,7 @@ use calumma_sketch::WideKey;
 use calumma_wire::DecodeError;
 use calumma_wire::body::{Body, put_bytes, put_u64};
 
+use super::overrides::Overrides;
 use super::setup::{Setup, wrong_alpha};
 
 /// Flows that come before all others at every switch of a network.
@@ -74,14 +77,23 @@ pub struct Plan {
     pub alpha: u8,
     /// Flows that are pinned.
     pub pins: Pins,
+    /// What is otherwise than the setup says.
+    pub overrides: Overrides,
 }
 
 impl Plan {
-    /// Its bytes for a switch that measures by `setup`, without a share where that does not move.
+    /// Its bytes for a switch that measures by `setup`, without what can't be otherwise there.
     pub fn encode(&self, setup: &Setup) -> Vec<u8> {
-        let mut out = self.pins.encode();
-        if setup.alpha_moves && (self.alpha != 0 || !out.is_empty()) {
-            out.insert(0, self.alpha);
+        let alpha = setup.alpha_moves.then_some(self.alpha);
+        let overrides = setup.overrides.then_some(self.overrides);
+        let mut out = Vec::new();
+        let is_planned = alpha.is_some_and(|alpha| alpha != 0)
+            || overrides.is_some_and(|of| of != Overrides::default())
+            || !self.pins.flows.is_empty();
+        if is_planned {
+            overrides.iter().for_each(|of| of.put(&mut out));
+            out.extend(alpha);
+            out.extend(self.pins.encode());
         }
         out
     }
@@ -89,20 +101,24 @@ impl Plan {
     /// What these bytes say to a switch that measures by `setup`.
     ///
     /// # Errors
-    /// The first byte that can't be read, and why: also a share that can't be, and more flows than
-    /// can be pinned before its tables.
+    /// The first byte that can't be read, and why: also a share that can't be, what switches can't
+    /// measure by, and more flows than can be pinned before their tables.
     pub fn decode(bytes: &[u8], setup: &Setup) -> Result<Self, DecodeError> {
-        let (alpha, pins) = match bytes.split_first() {
-            Some((&alpha, pins)) if setup.alpha_moves => (alpha, pins),
-            _ => (0, bytes),
-        };
-        let body = Body::new("a plan of cfs", bytes, 0);
-        if let Some(why) = wrong_alpha(alpha) {
-            return Err(body.wrong(0, "alpha", why));
+        if bytes.is_empty() {
+            return Ok(Self::default());
         }
-        let plan = Self { alpha, pins: Pins::decode(pins, setup.entries)? };
-        if setup.alpha_moves && plan == Self::default() && !bytes.is_empty() {
-            return Err(body.wrong(0, "alpha", "0: must be more without pins, or not be there"));
+        let mut body = Body::new("a plan of cfs", bytes, 0);
+        let overrides = setup.overrides.then(|| Overrides::read(&mut body, setup)).transpose()?;
+        let overrides = overrides.unwrap_or_default();
+        let at_alpha = body.offset();
+        let alpha = if setup.alpha_moves { body.u8("alpha")? } else { 0 };
+        if let Some(why) = wrong_alpha(alpha) {
+            return Err(body.wrong(at_alpha, "alpha", why));
+        }
+        let pins = Pins::decode(body.rest(), setup.with(overrides).entries)?;
+        let plan = Self { alpha, pins, overrides };
+        if plan == Self::default() {
+            return Err(body.wrong(0, "plan", "nothing: must say something, or not be there"));
         }
         Ok(plan)
     }
@@ -142,6 +158,7 @@ impl Holding {
 
 #[cfg(test)]
 mod tests {
+    use super::super::graded::Graded;
     use super::*;
 
     fn key(port: u16) -> WideKey {
@@ -173,11 +190,11 @@ mod tests {
         let fixed = Setup { residual: Some(16), ..Setup::default() };
         let moves = Setup { alpha_moves: true, ..fixed };
         let pins = Pins { flows: [key(1)].into() };
-        let both = Plan { alpha: 75, pins: pins.clone() };
+        let both = Plan { alpha: 75, pins: pins.clone(), ..Plan::default() };
         assert_eq!(both.encode(&fixed), pins.encode());
         let bytes = both.encode(&moves);
         assert_eq!(bytes, [&[75][..], &pins.encode()].concat());
-        let pins = Plan { alpha: 0, pins };
+        let pins = Plan { pins, ..Plan::default() };
         let alone = Plan { alpha: 97, ..Plan::default() };
         for plan in [both, pins, alone, Plan::default()] {
             assert_eq!(Plan::decode(&plan.encode(&moves), &moves), Ok(plan));
@@ -185,12 +202,57 @@ mod tests {
         for (bytes, words) in [
             (&[98][..], "byte 0 of a plan of cfs: alpha: 98: must be 0, or 60 to 97"),
             (&[59, 1, 0], "alpha: 59: must be 0, or 60 to 97"),
-            (&[0], "alpha: 0: must be more without pins, or not be there"),
+            (&[0], "plan: nothing: must say something, or not be there"),
         ] {
             let refused = Plan::decode(bytes, &moves).unwrap_err().to_string();
             assert!(refused.ends_with(words), "{refused}");
         }
         assert!(Plan::decode(&[75], &fixed).is_err(), "pins of one byte");
+    }
+
+    #[test]
+    fn what_overrides_the_setup_stands_before_all_else_and_is_what_switches_can_do() {
+        let fixed = Setup { entries: 1024, residual: Some(16), ..Setup::default() };
+        let setup = Setup { alpha_moves: true, overrides: true, ..fixed };
+        let overrides =
+            Overrides { entries: Some(512), grade: Some(Graded::Greedy), unclaimed: true };
+        let pins = Pins { flows: [key(1)].into() };
+        let all = Plan { alpha: 75, pins: pins.clone(), overrides };
+        let bytes = all.encode(&setup);
+        assert_eq!(bytes, [&[0, 2, 0, 0, 2, 1, 75][..], &pins.encode()].concat());
+        let alone = Plan { overrides, ..Plan::default() };
+        let unclaimed = Overrides { unclaimed: true, ..Overrides::default() };
+        for plan in [all, alone, Plan { overrides: unclaimed, ..Plan::default() }, Plan::default()]
+        {
+            assert_eq!(Plan::decode(&plan.encode(&setup), &setup), Ok(plan.clone()));
+            let of_older = Plan { overrides: Overrides::default(), alpha: 0, ..plan };
+            assert_eq!(of_older.encode(&fixed), of_older.pins.encode());
+        }
+        assert_eq!(
+            (setup.with(overrides).entries, setup.with(overrides).grade),
+            (512, Graded::Greedy)
+        );
+        assert!(setup.claim && !setup.with(overrides).claim);
+        for (bytes, words) in [
+            (
+                &[0, 5, 0, 0, 0, 0, 0][..],
+                "byte 0 of a plan of cfs: entries: 1280: must be 256 to 1024, which there is memory for",
+            ),
+            (&[1, 0, 0, 0, 0, 0, 0], "byte 0 of a plan of cfs: entries: 1: must be 256 to 4194304"),
+            (&[0, 0, 0, 0, 5, 0, 0], "byte 4 of a plan of cfs: grade: there is no rule 4"),
+            (
+                &[0, 0, 0, 0, 4, 0, 0],
+                "byte 4 of a plan of cfs: grade: even: must be fold, greedy or random where hop is not mark",
+            ),
+            (
+                &[0, 2, 0, 0, 0, 0, 0, 129, 0],
+                "byte 0 of a plan of cfs: pins: 129: there may be 128",
+            ),
+            (&[0; 7], "plan: nothing: must say something, or not be there"),
+        ] {
+            let refused = Plan::decode(bytes, &setup).unwrap_err().to_string();
+            assert!(refused.ends_with(words), "{refused}");
+        }
     }
 
     #[test]

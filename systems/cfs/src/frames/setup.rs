@@ -9,6 +9,8 @@
 //!             2, from version 6 on, where plans divide the memory of table and residual;
 //!             4, from version 7 on, at edges that say where flows entered and left;
 //!             8, from version 8 on, where the residual is a FlowRadar;
+//!             16, from version 10 on, at edges that sum up what entered;
+//!             32, from version 12 on, where plans may override what stands here;
 //!             not there where all are 0
 //! ```
 
@@ -23,6 +25,7 @@ use calumma_wire::body::{Body, put_u8, put_u16, put_u32};
 
 use super::graded::{self, Graded, even};
 use super::hop::{self, Hop};
+use super::overrides::Overrides;
 
 /// What all switches of a network have in common, and the hops of a switch's ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +62,8 @@ pub struct Setup {
     /// Whether it also sums up the packets of those that entered, so that counts of other switches
     /// show whether these are all.
     pub sums: bool,
+    /// Whether plans may say otherwise ([`Overrides`]).
+    pub overrides: bool,
 }
 
 /// How large table and residual of a window are.
@@ -76,7 +81,8 @@ const ALPHA_MOVES: u8 = 2;
 const ENDS: u8 = 4;
 const FLOW_RADAR: u8 = 8;
 const SUMS: u8 = 16;
-const ALL_BITS: u8 = GUARD | ALPHA_MOVES | ENDS | FLOW_RADAR | SUMS;
+const OVERRIDES: u8 = 32;
+const ALL_BITS: u8 = GUARD | ALPHA_MOVES | ENDS | FLOW_RADAR | SUMS | OVERRIDES;
 
 impl Default for Setup {
     fn default() -> Self {
@@ -95,6 +101,7 @@ impl Default for Setup {
             alpha_moves: false,
             ends: false,
             sums: false,
+            overrides: false,
         }
     }
 }
@@ -191,6 +198,7 @@ impl Setup {
             (self.ends, ENDS),
             (self.kind == Kind::FlowRadar, FLOW_RADAR),
             (self.sums, SUMS),
+            (self.overrides, OVERRIDES),
         ];
         let bits = bits.into_iter().filter_map(|(is_set, bit)| is_set.then_some(bit)).sum();
         if bits > 0_u8 {
@@ -227,9 +235,9 @@ impl Setup {
         }
         let has = |bit| bits.unwrap_or(0) & bit != 0;
         let (guard, alpha_moves) = (has(GUARD), has(ALPHA_MOVES));
-        let (ends, sums) = (has(ENDS), has(SUMS));
+        let (ends, sums, overrides) = (has(ENDS), has(SUMS), has(OVERRIDES));
         let kind = if has(FLOW_RADAR) { Kind::FlowRadar } else { Kind::Fermat };
-        let setup = Self { residual, kind, guard, alpha_moves, ends, sums, ..setup };
+        let setup = Self { residual, kind, guard, alpha_moves, ends, sums, overrides, ..setup };
         setup.check().map_err(|(field, why)| {
             let of_field = |field| match field {
                 "entries" => 0,
@@ -246,6 +254,17 @@ impl Setup {
         })?;
         body.end()?;
         Ok(setup)
+    }
+
+    /// What switches measure by where a plan says so much otherwise.
+    #[must_use]
+    pub fn with(&self, Overrides { entries, grade, unclaimed }: Overrides) -> Self {
+        Self {
+            entries: entries.unwrap_or(self.entries),
+            grade: grade.unwrap_or(self.grade),
+            claim: self.claim && !unclaimed,
+            ..*self
+        }
     }
 
     /// How large table and residual are where a plan gives the table so many hundredths of their
@@ -421,7 +440,7 @@ mod tests {
             grade in 0..5_usize,
             [claim, reseed]: [bool; 2],
             residual in prop::option::of(Setup::RESIDUAL),
-            [guard, moves, ends, radar, sums]: [bool; 5],
+            [guard, moves, ends, radar, sums, overrides]: [bool; 6],
         ) -> Setup {
             let of_ports = ports.and_then(|ports| PortHops::new(&ports));
             let hop = match (of_ports, length) {
@@ -448,6 +467,7 @@ mod tests {
                 alpha_moves: moves && !radar && residual.is_some(),
                 ends,
                 sums: sums && ends,
+                overrides,
             }
         }
     }
@@ -471,6 +491,7 @@ mod tests {
                     alpha_moves: none.alpha_moves,
                     ends: none.ends,
                     sums: none.sums,
+                    overrides: none.overrides,
                     ..of
                 };
                 prop_assert_eq!(flags(other), flags(setup));
@@ -478,6 +499,7 @@ mod tests {
                 let has_bits = setup.guard
                     || setup.alpha_moves
                     || setup.ends
+                    || setup.overrides
                     || setup.kind == Kind::FlowRadar;
                 let without_bits = has_bits && cut == 1;
                 let without_both = setup.residual.is_some() && cut == 4 + usize::from(has_bits);

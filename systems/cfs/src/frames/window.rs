@@ -5,6 +5,7 @@
 //! limit: 0  or  1  class (1)  grade (4)
 //! theta: 0  or  1  grade (4)
 //! the table's share of the memory, where that moves, as in a plan (1)
+//! what overrode the setup, where plans may: see `overrides`
 //! totals (8 each)
 //! registers of the HyperLogLog: a column
 //! entries: their number (4), and columns
@@ -21,6 +22,7 @@ use calumma_wire::columns::{put_column, read_column};
 
 use super::ends::{self, Ends};
 use super::entries::{self, Entry};
+use super::overrides::Overrides;
 use super::residual::{self, Uncounted};
 use super::setup::{Setup, wrong_alpha};
 use super::suspects::{self, Suspects};
@@ -110,6 +112,8 @@ pub struct Window {
     ///
     /// [`Plan::alpha`]: super::Plan::alpha
     pub alpha: Option<u8>,
+    /// What was otherwise than the setup says; `None` where nothing can be.
+    pub overrides: Option<Overrides>,
     /// Sums over all packets and flows.
     pub totals: Totals,
     /// All flows that it saw.
@@ -143,6 +147,7 @@ impl Window {
         if let Some(alpha) = self.alpha {
             put_u8(out, alpha);
         }
+        self.overrides.iter().for_each(|of| of.put(out));
         let mut totals = self.totals;
         totals.each().into_iter().for_each(|total| put_u64(out, *total));
         put_column(out, self.flows.registers());
@@ -175,7 +180,9 @@ impl Window {
         let limit = if body.flag("limit")? { Some(rank(body)?) } else { None };
         let theta = if body.flag("theta")? { Some(body.u32("theta")?) } else { None };
         let alpha = setup.alpha_moves.then(|| alpha(body)).transpose()?;
-        let sizes = setup.sizes(alpha.unwrap_or(0));
+        let overrides = setup.overrides.then(|| Overrides::read(body, setup)).transpose()?;
+        let measured = setup.with(overrides.unwrap_or_default());
+        let sizes = measured.sizes(alpha.unwrap_or(0));
         let at_totals = body.offset();
         let mut totals = Totals::default();
         for (total, name) in totals.each().into_iter().zip(Totals::NAMES) {
@@ -217,6 +224,7 @@ impl Window {
             limit,
             theta,
             alpha,
+            overrides,
             totals,
             flows,
             entries,

@@ -21,7 +21,7 @@ use crate::frames::{Entry, Hop};
 pub(super) struct OnLcore<K: Key> {
     common: Arc<Common>,
     slots: Slots<Entering, Window<K>>,
-    /// Those of the last window that packets were recorded in.
+    /// Those of the last window that packets were recorded in and that claims flows.
     claims: Claims,
     noticing: Noticing,
     /// Whether flows have their hashes with them.
@@ -37,8 +37,7 @@ impl<K: Key> OnLcore<K> {
         noticing: Noticing,
     ) -> Self {
         let slots = Slots::new(first_epoch, common.setup.window_epochs.into(), plan);
-        let claims = if common.setup.claim { Claims::default() } else { Claims::NONE };
-        Self { common, slots, claims, noticing, shared: false }
+        Self { common, slots, claims: Claims::default(), noticing, shared: false }
     }
 
     /// Records the packets of a side that have marks. Those whose window is over are late. Gives a
@@ -52,7 +51,7 @@ impl<K: Key> OnLcore<K> {
         flows.by_bit(|of| {
             let packets = of.keys.len() as u64;
             let hashes = of.hashes.filter(|_| *shared);
-            let Some(window) = window(common, slots, claims, of.bit) else {
+            let Some(window) = window(slots, claims, of.bit) else {
                 // What enters when no window runs is nobody's.
                 if side != Entry::ENTERED {
                     slots.late(of.bit, packets);
@@ -175,13 +174,12 @@ impl<K: Key> LcoreSystem<K> for OnLcore<K> {
 /// The window of packets that carry `bit`. With its first packet it begins.
 #[inline]
 fn window<'a, K: Key>(
-    common: &Common,
     slots: &'a mut Slots<Entering, Window<K>>,
     claims: &mut Claims,
     bit: usize,
 ) -> Option<&'a mut Recorded<Window<K>>> {
     if slots.by_bit(bit)?.group.share.claims.is_none() {
-        begin(common, slots, claims, bit);
+        begin(slots, claims, bit);
     }
     slots.by_bit(bit)
 }
@@ -189,21 +187,16 @@ fn window<'a, K: Key>(
 /// Lets a window begin with the claims that follow from the one before, which is open still if
 /// packets came in it lately: they are the same for all of the window's packets.
 #[cold]
-fn begin<K: Key>(
-    common: &Common,
-    slots: &mut Slots<Entering, Window<K>>,
-    claims: &mut Claims,
-    bit: usize,
-) {
-    if common.setup.claim
-        && let Some(before) = slots.by_bit(bit ^ 1)
-        && before.group.share.claims.is_some()
+fn begin<K: Key>(slots: &mut Slots<Entering, Window<K>>, claims: &mut Claims, bit: usize) {
+    let before = slots.by_bit(bit ^ 1).filter(|before| before.group.share.claims.is_some());
+    let worst = before.map(|before| before.group.worst());
+    let Some(window) = slots.by_bit(bit) else { return };
+    if window.group.claim
+        && let Some(worst) = worst
     {
-        *claims = claims.next(before.group.worst());
+        *claims = claims.next(worst);
     }
-    if let Some(window) = slots.by_bit(bit) {
-        window.group.share.claims = Some(*claims);
-    }
+    window.group.share.claims = Some(if window.group.claim { *claims } else { Claims::NONE });
 }
 
 /// The set bits, the lowest first.

@@ -20,7 +20,7 @@ use super::counted::Counted;
 use super::ends::Ends;
 use super::guard::{Guard, Lives};
 use super::notices::Noticing;
-use crate::frames::{Graded, Residual, Setup, Sizes, even};
+use crate::frames::{Graded, Overrides, Residual, Setup, Sizes, even};
 
 /// What all of a switch's records have in common.
 #[derive(Debug)]
@@ -38,12 +38,13 @@ pub(super) struct Common {
 }
 
 impl Common {
-    /// The grade of a flow whose first packet had come so far: [`Setup::grade_at`], within work
-    /// that already runs on `isa`.
+    /// The grade by a rule of a flow whose first packet had come so far: [`Setup::grade_at`], within
+    /// work that already runs on `isa`.
     #[inline(always)]
-    fn grade(&self, isa: impl Isa, hashes: &Hashes, seed: u32, way: Way) -> u32 {
+    fn grade(&self, isa: impl Isa, by: Graded, of: (&Hashes, u32), way: Way) -> u32 {
+        let (hashes, seed) = of;
         let word = grade::word(hashes, seed);
-        match self.setup.grade {
+        match by {
             Graded::Fold => grade::fold(word, way.hop),
             Graded::Greedy => grade::greedy(word, way.hop),
             Graded::Even => even(word, way),
@@ -59,6 +60,8 @@ pub(super) struct Plan {
     pub(super) pins: FlowSet,
     /// As [`frames::Plan::alpha`](crate::frames::Plan::alpha).
     pub(super) alpha: u8,
+    /// As [`frames::Plan::overrides`](crate::frames::Plan::overrides).
+    pub(super) overrides: Overrides,
 }
 
 /// Sums over the packets of a window that its table does not have.
@@ -97,9 +100,13 @@ pub(super) struct Window<K: Key> {
     start_ns: u64,
     /// The same for the whole window.
     pub(super) plan: Plan,
+    /// By which rule its flows are graded, and whether they are claimed.
+    grade: Graded,
+    pub(super) claim: bool,
     /// How many lcores share the switch's entries.
     lcores: usize,
-    /// What table and residual lie in, where plans divide it.
+    /// What the table lies in, where plans say how large it is, and the residual beside it, where
+    /// they say its share.
     arena: Option<Arena>,
     pub(super) share: Share<K>,
     /// All flows that were seen.
@@ -138,15 +145,17 @@ impl<K: Key> Window<K> {
     pub(super) fn new(common: Arc<Common>, lcores: usize) -> Self {
         let Setup { entries, filter_bits, hll_bits, residual, .. } = common.setup;
         let filter_bits = part(filter_bits, lcores).max(256) as usize;
-        let (table, residual) = if common.setup.alpha_moves {
-            (BoundedTable::without_memory(filter_bits), None)
+        let Setup { alpha_moves, overrides, grade, claim, .. } = common.setup;
+        let is_planned = alpha_moves || overrides;
+        let table = if is_planned {
+            BoundedTable::without_memory(filter_bits)
         } else {
-            let entries = part(entries, lcores);
-            let empty = |buckets| Residual::new(&common.setup, buckets, common.is_edge);
-            let residual = residual.map(empty);
-            (BoundedTable::new(Capacity { entries, filter_bits }), residual)
+            BoundedTable::new(Capacity { entries: part(entries, lcores), filter_bits })
         };
-        let arena = common.setup.alpha_moves.then(|| Arena::new(most_lines::<K>(&common, lcores)));
+        let residual = residual.filter(|_| !alpha_moves);
+        let empty = |buckets| Residual::new(&common.setup, buckets, common.is_edge);
+        let residual = residual.map(empty);
+        let arena = is_planned.then(|| Arena::new(most_lines::<K>(&common, lcores)));
         let ends = common.setup.ends.then(|| Ends::new(filter_bits as u32));
         let share = Share { table, sums: Sums::default(), claims: None, ends };
         let (flows, others) = (HyperLogLog::new(hll_bits), Vec::new());
@@ -157,6 +166,8 @@ impl<K: Key> Window<K> {
             seed: 0,
             start_ns: 0,
             plan: Plan::default(),
+            grade,
+            claim,
             lcores,
             arena,
             share,
@@ -171,8 +182,11 @@ impl<K: Key> Window<K> {
     pub(super) fn bytes(&self) -> usize {
         let table = &self.share.table;
         let residual = self.residual.as_ref().map_or(0, Residual::bytes);
-        let of_both = table.bytes_of_entries() + residual;
-        let of_both = self.arena.as_ref().map_or(of_both, Arena::bytes);
+        let in_arena = self.arena.as_ref().map(Arena::bytes);
+        let of_both = match in_arena {
+            Some(bytes) if self.common.setup.alpha_moves => bytes,
+            bytes => bytes.unwrap_or(table.bytes_of_entries()) + residual,
+        };
         let guard = self.guard.as_ref().map_or(0, Guard::bytes);
         let filter = table.bytes() - table.bytes_of_entries();
         let ends = self.share.ends.as_ref().map_or(0, Ends::bytes);
@@ -209,14 +223,17 @@ fn part(all: u32, lcores: usize) -> u32 {
     (all / lcores.max(1) as u32).max(1)
 }
 
-/// Cache lines that table and residual of an lcore take at most, whatever a plan says.
+/// Cache lines that an lcore's table takes at most, whatever a plan says, and the residual beside
+/// it.
 fn most_lines<K: Key>(common: &Common, lcores: usize) -> usize {
     let lines = |alpha| {
         let Sizes { entries, residual } = common.setup.sizes(alpha);
+        let residual = residual.filter(|_| common.setup.alpha_moves);
         let residual = residual.map_or(0, |it| Residual::<K>::lines(it, common.is_edge));
         BoundedTable::<K, Counted>::lines(part(entries, lcores)) + residual
     };
-    Setup::ALPHA.map(lines).max().unwrap_or(0).max(lines(0))
+    let shares = Setup::ALPHA.filter(|_| common.setup.alpha_moves);
+    shares.map(lines).fold(lines(0), usize::max)
 }
 
 impl<K: Key> Record for Window<K> {
@@ -227,11 +244,15 @@ impl<K: Key> Record for Window<K> {
         self.plan.clone_from(plan);
         let Common { setup, clock, is_edge, .. } = &*self.common;
         if let Some(arena) = &mut self.arena {
-            let Sizes { entries, residual } = setup.sizes(plan.alpha);
+            let Sizes { entries, residual } = setup.with(plan.overrides).sizes(plan.alpha);
             self.share.table.lie_in(arena, part(entries, self.lcores));
-            // Lcores' residuals are added up: all are as large as the switch's.
-            self.residual = residual.map(|buckets| Residual::new_in(arena, buckets, *is_edge));
+            if setup.alpha_moves {
+                // Lcores' residuals are added up: all are as large as the switch's.
+                self.residual = residual.map(|buckets| Residual::new_in(arena, buckets, *is_edge));
+            }
         }
+        let Setup { grade, claim, .. } = setup.with(plan.overrides);
+        (self.grade, self.claim) = (grade, claim);
         self.epoch = epoch;
         self.seed = setup.seed(epoch / u64::from(setup.window_epochs));
         self.start_ns = clock.start_of(epoch);
@@ -263,14 +284,14 @@ impl<K: Key> Record for Window<K> {
         (*sums, *claims) = (Sums::default(), None);
         self.flows.clear();
         self.others.clear();
-        match &mut self.arena {
-            Some(arena) => {
-                self.residual = None;
-                table.give_back();
-                arena.reset();
-            }
-            None => self.residual.iter_mut().for_each(Residual::clear),
+        if self.common.setup.alpha_moves {
+            self.residual = None;
         }
+        if let Some(arena) = &mut self.arena {
+            table.give_back();
+            arena.reset();
+        }
+        self.residual.iter_mut().for_each(Residual::clear);
         self.guard.iter_mut().for_each(Guard::clear);
     }
 }
@@ -331,14 +352,14 @@ impl<K: Key> Work for Recording<'_, '_, K> {
         let has_pins = !pins.is_empty(K::KIND);
         let mut chosen = unpinned;
         let (mut ranks, mut goes_on) = ([Rank::default(); BURST], 0);
-        let mut grade = 0;
+        let (mut grade, graded) = (0, window.grade);
         for (at, key) in keys.iter().enumerate().take(BURST) {
             // Packets of one flow back to back are graded as the first of them.
             if at == 0 || keys[at - 1] != *key {
                 let of = words.of(at);
                 let fields = ip.get(at).copied().unwrap_or_default();
                 let way = common.setup.way_at(fields.ttl, port, fields.way);
-                grade = common.grade(isa, &of, window.seed, way);
+                grade = common.grade(isa, graded, (&of, window.seed), way);
                 let is_pinned = has_pins && pins.has(K::KIND, flow_word(&hashes.of(at)));
                 chosen = if is_pinned { Chosen::Pinned } else { unpinned };
                 window.flows.insert(&of);

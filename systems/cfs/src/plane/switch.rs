@@ -26,6 +26,9 @@ use crate::frames::{
 const NO_HOPS: &str = "hop = \"mark\" needs the shim carrier, with hops: set [carrier] kind = \
                        \"shim\" and hops = true at all switches";
 
+/// Why random grades are declined where no salt makes them differ from other switches'.
+const NO_NUMBER: &str = "grade = \"random\": the controller has given this node no number";
+
 /// CFS, which runs on edges and on switches between them.
 #[derive(Clone, Copy, Debug)]
 pub struct Cfs;
@@ -74,9 +77,7 @@ impl System for Cfs {
             return Err(NO_HOPS.to_owned());
         }
         if setup.grade == Graded::Random && session.node_id.is_none() {
-            return Err(
-                "grade = \"random\": the controller has given this node no number".to_owned()
-            );
+            return Err(NO_NUMBER.to_owned());
         }
         let key = hash_key(&session.hash_key);
         let (family, salt) = (HashFamily::new(&key), salt(session.node_id.unwrap_or_default()));
@@ -85,6 +86,7 @@ impl System for Cfs {
         let common = Arc::new(Common { setup, family, salt, is_edge, by_wide, clock });
         let SessionContext { first_epoch, lcores, .. } = *session;
         let (hash_key, routes) = (key.id(), session.routes.clone());
+        let is_numbered = session.node_id.is_some();
         let (counted, sets) = (Cell::default(), SharedSets::default());
         let half = OnSwitch {
             common,
@@ -95,6 +97,7 @@ impl System for Cfs {
             counted,
             notices,
             holding,
+            is_numbered,
             sets,
         };
         half.first_plan()?;
@@ -115,6 +118,8 @@ struct OnSwitch {
     notices: Option<RefCell<Notices>>,
     /// What it measures by, for a controller that pins flows.
     holding: Option<Holding>,
+    /// Whether the controller has given this node a number.
+    is_numbered: bool,
     sets: SharedSets,
 }
 
@@ -125,9 +130,13 @@ impl OnSwitch {
             return Err("there is nothing to plan in this version".to_owned());
         }
         let plan = frames::Plan::decode(plan, &self.common.setup);
-        let frames::Plan { alpha, pins } = plan.map_err(|problem| problem.to_string())?;
+        let frames::Plan { alpha, pins, overrides } =
+            plan.map_err(|problem| problem.to_string())?;
         let pins = self.sets.share(FlowSet::of(&pins.flows, &self.common.family));
-        Ok(Plan { pins, alpha })
+        if self.common.setup.with(overrides).grade == Graded::Random && !self.is_numbered {
+            return Err(NO_NUMBER.to_owned());
+        }
+        Ok(Plan { pins, alpha, overrides })
     }
 
     /// What holds from the start on.

@@ -116,7 +116,7 @@ impl<K: Key> Window<K> {
         let suspects = self.guard.as_ref().map(looked_for);
         // A flow above the largest limit was admitted nowhere.
         let limits: Option<Vec<Rank>> = shares.iter().map(|share| share.table.limit()).collect();
-        let unused = if self.common.setup.claim { Claims::ALL } else { Claims::NONE };
+        let unused = if self.claim { Claims::ALL } else { Claims::NONE };
         let claims = shares.iter().map(|share| share.claims.unwrap_or(unused).limit());
         let theta: Option<Vec<u32>> = claims.collect();
         frames::Window {
@@ -126,6 +126,7 @@ impl<K: Key> Window<K> {
             limit: limits.and_then(|limits| limits.into_iter().max()),
             theta: theta.and_then(|limits| limits.into_iter().max()),
             alpha: self.common.setup.alpha_moves.then_some(self.plan.alpha),
+            overrides: self.common.setup.overrides.then_some(self.plan.overrides),
             totals,
             flows: self.flows.clone(),
             entries,

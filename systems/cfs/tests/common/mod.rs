@@ -156,7 +156,7 @@ impl Switch {
     pub(crate) fn pin(&mut self, epoch: u64, flows: impl IntoIterator<Item = WideKey>) {
         let flows: std::collections::BTreeSet<WideKey> = flows.into_iter().collect();
         let pins = Pins { flows: flows.into_iter().collect() };
-        self.plan(epoch, &Plan { alpha: 0, pins });
+        self.plan(epoch, &Plan { pins, ..Plan::default() });
     }
 
     /// Lets a plan hold from an epoch on.

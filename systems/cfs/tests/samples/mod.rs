@@ -1,7 +1,8 @@
 //! Windows of a switch, one of each kind.
 
 use calumma_cfs::frames::{
-    Ends, Entry, Notice, Residual, Setup, Suspect, Suspects, Totals, Uncounted, Unentered, Window,
+    Ends, Entry, Graded, Notice, Overrides, Residual, Setup, Suspect, Suspects, Totals, Uncounted,
+    Unentered, Window,
 };
 use calumma_sketch::residual::{Counts, Kind, Residual as _};
 use calumma_sketch::table::{Rank, Refused};
@@ -45,6 +46,7 @@ pub(crate) fn ipv4() -> Window {
         limit: Some(Rank::new(3, 99)),
         theta: Some(1 << 30),
         alpha: None,
+        overrides: None,
         totals: Totals {
             packets: 1000,
             refused_packets: 480,
@@ -138,6 +140,17 @@ pub(crate) fn divided() -> (Setup, Window) {
     let refused = of_edge.uncounted.as_ref().unwrap().refused.clone();
     let uncounted = Some(Uncounted { flows: AnyKey::Ipv4(residual), refused });
     (setup, Window { alpha: Some(75), uncounted, ..of_edge })
+}
+
+/// The window of an edge whose plan overrode the setup, and what it measures by.
+#[allow(dead_code, reason = "not every test crate has overrides")]
+pub(crate) fn overridden() -> (Setup, Window) {
+    let (setup, window) = divided();
+    let entries = Some(setup.entries);
+    // The share is of the same memory.
+    let setup = Setup { entries: 2 * setup.entries, overrides: true, ..setup };
+    let overrides = Overrides { entries, grade: Some(Graded::Greedy), unclaimed: false };
+    (setup, Window { overrides: Some(overrides), ..window })
 }
 
 /// The window of an edge of two lcores that says where flows entered and left, and what it measures

@@ -86,6 +86,7 @@ impl Network {
             limit: None,
             theta: None,
             alpha: None,
+            overrides: None,
             totals: Totals::default(),
             flows: HyperLogLog::new(8),
             entries: Vec::new(),
@@ -194,6 +195,7 @@ impl Network {
         let setup = self.setup_at(at);
         window.suspects = setup.guard.then(|| window.suspects.unwrap_or_default());
         window.alpha = setup.alpha_moves.then(|| window.alpha.unwrap_or_default());
+        window.overrides = setup.overrides.then(|| window.overrides.unwrap_or_default());
         window.ends = window.ends.filter(|_| setup.ends);
         for ends in window.ends.iter_mut() {
             ends.sums = ends.sums.filter(|_| setup.sums);
