@@ -25,6 +25,8 @@ pub struct NodeEnd {
     /// How far its clock was from the controller's; `None` where that is not known of all of the
     /// epoch. Of a system that sums over windows, of the window.
     pub offset: Option<ClockOffset>,
+    /// What kind of switch it is, `software` or `tofino`; `None` where it has not connected.
+    pub kind: Option<&'static str>,
     /// Paths from it of which it is not known yet whether marks come through; `None` where it is of
     /// all.
     pub unprobed: Option<Unprobed>,

@@ -16,7 +16,7 @@ use calumma_wire::{Role, Side, SideKind};
 
 pub use crate::topology::Topologies;
 
-use crate::clocks::NodeClock;
+use crate::clocks::NodeState;
 use crate::collect::{Collector, Ends, Frame, NodeSides, Receipt, Sides, Step, sides_of};
 use crate::doubts::{Came, Doubts};
 
@@ -151,28 +151,28 @@ impl Analysing {
         self.analysis.notice(&self.nodes[node], head, of)
     }
 
-    /// The next epoch that is to be reported at `now_ns`, if any; ask until there is none. `clocks`
+    /// The next epoch that is to be reported at `now_ns`, if any; ask until there is none. `states`
     /// says of each node what there is to say of it, of an epoch or window that began at so many
     /// nanoseconds since the Unix epoch.
     pub fn step(
         &mut self,
         now_ns: u64,
-        clocks: impl FnOnce(u64) -> Vec<NodeClock>,
+        states: impl FnOnce(u64) -> Vec<NodeState>,
     ) -> Option<Analysed> {
         loop {
             let step = self.collector.step(now_ns)?;
             if let Some((sides, ends)) = self.ended(step) {
-                return Some(self.analyse(sides, ends, clocks));
+                return Some(self.analyse(sides, ends, states));
             }
         }
     }
 
     /// The same for a controller that stops, and waits for nothing that is missing.
-    pub fn finish(&mut self, clocks: impl FnOnce(u64) -> Vec<NodeClock>) -> Option<Analysed> {
+    pub fn finish(&mut self, states: impl FnOnce(u64) -> Vec<NodeState>) -> Option<Analysed> {
         loop {
             let step = self.collector.finish()?;
             if let Some((sides, ends)) = self.ended(step) {
-                return Some(self.analyse(sides, ends, clocks));
+                return Some(self.analyse(sides, ends, states));
             }
         }
     }
@@ -191,17 +191,17 @@ impl Analysing {
         &mut self,
         sides: Sides<Delivered>,
         ends: Ends,
-        clocks: impl FnOnce(u64) -> Vec<NodeClock>,
+        states: impl FnOnce(u64) -> Vec<NodeState>,
     ) -> Analysed {
         let epoch = ends.epoch;
         let start_unix_ns = self.clock.start_of(epoch);
-        let clocks = clocks(start_unix_ns);
+        let states = states(start_unix_ns);
         let of_nodes = self.nodes.iter().zip(&sides.nodes).zip(&ends.nodes);
         let came = of_nodes.map(|((node, sides), end)| came(node.role, sides, end));
         let doubts = self.doubts.of(epoch, &came.collect::<Vec<_>>());
-        let delivered = self.nodes.iter().zip(sides.nodes).zip(ends.nodes).zip(clocks).zip(doubts);
-        let delivered = delivered.map(|((((node, mut sides), mut end), clock), doubts)| {
-            (end.clock, end.offset) = (clock.problem, clock.offset);
+        let delivered = self.nodes.iter().zip(sides.nodes).zip(ends.nodes).zip(states).zip(doubts);
+        let delivered = delivered.map(|((((node, mut sides), mut end), state), doubts)| {
+            (end.clock, end.offset, end.kind) = (state.problem, state.offset, state.kind);
             let side = |&kind: &SideKind| {
                 // A record that ended too late may have packets of other epochs.
                 let of =

@@ -98,11 +98,13 @@ pub struct ClockState {
 
 /// What there is to say of a node when an epoch of it is judged, as far as frames don't say it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NodeClock {
+pub struct NodeState {
     /// What is wrong with its clock or the paths to it.
     pub problem: Option<String>,
     /// How far its clock was from the controller's in all of the epoch.
     pub offset: Option<ClockOffset>,
+    /// What kind of switch it is; `None` where it has not connected.
+    pub kind: Option<&'static str>,
 }
 
 /// The latest exchanges with one edge.

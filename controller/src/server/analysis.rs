@@ -17,7 +17,7 @@ use super::hub::Hub;
 use super::lane::{FRAMES_WAITING, Inbound, Lane, NodeFrame};
 use super::{Publisher, unix_ns, yield_to_others};
 use crate::analysing::{self, Analysed};
-use crate::clocks::NodeClock;
+use crate::clocks::NodeState;
 
 /// Epochs that may be pending at once: as many as nodes hold for a controller that was away.
 const EPOCHS_PENDING: usize = 1200;
@@ -116,7 +116,7 @@ impl Running {
                 self.system.end_at(lane.end());
             }
             while let Some(analysed) =
-                self.system.step(unix_ns(), |since| clocks(&self.hub, &self.positions, since))
+                self.system.step(unix_ns(), |since| states(&self.hub, &self.positions, since))
             {
                 self.publish(analysed);
                 self.take_waiting(&mut frames);
@@ -135,7 +135,7 @@ impl Running {
             self.take(frame);
         }
         while let Some(analysed) =
-            self.system.finish(|since| clocks(&self.hub, &self.positions, since))
+            self.system.finish(|since| states(&self.hub, &self.positions, since))
         {
             self.publish(analysed);
         }
@@ -206,11 +206,12 @@ impl Running {
 
 /// What there is to say of the nodes at these positions, of all of the time since
 /// `since_unix_ns`.
-fn clocks(hub: &Hub, positions: &[usize], since_unix_ns: u64) -> Vec<NodeClock> {
+fn states(hub: &Hub, positions: &[usize], since_unix_ns: u64) -> Vec<NodeState> {
     let mut problems = hub.problems_of_all();
-    let of_node = |&position: &usize| NodeClock {
+    let of_node = |&position: &usize| NodeState {
         problem: problems[position].take(),
         offset: hub.clock_offset(position, since_unix_ns),
+        kind: hub.kind(position),
     };
     positions.iter().map(of_node).collect()
 }

@@ -69,6 +69,8 @@ pub(super) struct Reported {
 #[derive(Debug)]
 struct Peer {
     node: Arc<Node>,
+    /// What kind of switch it is, once it has said so.
+    kind: Option<&'static str>,
     reader: FrameReader,
     /// What it can run.
     offers: Vec<Offer>,
@@ -88,6 +90,7 @@ impl Peer {
         let reader = FrameReader::new();
         Self {
             node,
+            kind: None,
             reader,
             offers: Vec::new(),
             runs: Vec::new(),
@@ -173,14 +176,14 @@ impl Controller {
         Lane::new(system, &self.setup, &self.topology, (&nodes, &self.keys), since)
     }
 
-    /// Forgets what a node had begun to send on its last connection, but for what was learned of
-    /// its clock.
+    /// Forgets what a node had begun to send on its last connection, but for its kind and what was
+    /// learned of its clock.
     pub(super) fn connected(&mut self, node: usize, now_ns: u64) {
         self.waiting.retain(|(of, _)| *of != node);
         let peer = &mut self.peers[node];
         let clock = std::mem::take(&mut peer.clock);
-        let connected_ns = Some(now_ns);
-        *peer = Peer { clock, connected_ns, ..Peer::new(peer.node.clone()) };
+        let (kind, connected_ns) = (peer.kind, Some(now_ns));
+        *peer = Peer { kind, clock, connected_ns, ..Peer::new(peer.node.clone()) };
     }
 
     /// A node's connection has broken.
@@ -260,6 +263,7 @@ impl Controller {
         // Paths are judged as where marks are in the ToS byte.
         self.paths.connected(node, self.setup.clock.epoch_at(now_ns), able, 2);
         let peer = &mut self.peers[node];
+        peer.kind = Some(hello.kind.name());
         (peer.offers, peer.carrier) = (hello.systems, Some(carrier));
         let effective_epoch = self.earliest_epoch(now_ns);
         Ok(self.welcome(node, &Before::Hello(&hello.holding), effective_epoch))
@@ -399,6 +403,7 @@ impl Controller {
         let ends = Ends {
             problems: &|epoch| problems_of(peers, paths, setup, (epoch, now_ns)),
             offset: &|node, since_ns| peers[node].clock.offset_since(since_ns, now_ns),
+            kind: &|node| peers[node].kind,
             unprobed: &|epoch| paths.unprobed(epoch),
         };
         for lane in lanes {

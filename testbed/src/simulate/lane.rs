@@ -17,7 +17,7 @@ use calumma_controller::analyse::{Analyser, DecodedEpoch, Decoder};
 use calumma_controller::analysing::{Analysing, Topologies};
 use calumma_controller::attention::{Observation, Planner};
 use calumma_controller::chamelemon::collect::{Collector, Step};
-use calumma_controller::clocks::NodeClock;
+use calumma_controller::clocks::NodeState;
 use calumma_controller::collect::sides_of;
 use calumma_controller::report::{EpochReport, PlanReport};
 use calumma_controller::steering::Steering;
@@ -36,6 +36,8 @@ pub(super) struct Ends<'a> {
     pub(super) problems: &'a dyn Fn(u64) -> Vec<Option<String>>,
     /// How far a node's clock was from the controller's since a time.
     pub(super) offset: &'a dyn Fn(usize, u64) -> Option<ClockOffset>,
+    /// What kind of switch a node is.
+    pub(super) kind: &'a dyn Fn(usize) -> Option<&'static str>,
     /// By edge: the paths from it that are not known to let marks through.
     pub(super) unprobed: &'a dyn Fn(u64) -> Vec<Option<Unprobed>>,
 }
@@ -319,9 +321,10 @@ impl Lane {
             Analysis::Other(of, at) => {
                 let of_nodes = |since_ns| {
                     let mut all = (ends.problems)(epoch);
-                    let of_node = |&at: &usize| NodeClock {
+                    let of_node = |&at: &usize| NodeState {
                         problem: all[at].take(),
                         offset: (ends.offset)(at, since_ns),
+                        kind: (ends.kind)(at),
                     };
                     at.iter().map(of_node).collect()
                 };

@@ -101,10 +101,23 @@ impl System for SketchInt {
         let flows = || found.flows.iter().find_map(|flow| truth.contradicts_flow(flow));
         let sinks = || found.sinks.iter().find_map(|sink| truth.contradicts_sink(sink, found));
         let nodes = || found.nodes.iter().find_map(|node| truth.contradicts_node(node, found));
+        let kinds = || {
+            let mut nodes = found.nodes.iter();
+            nodes.find_map(|node| is_of_other_kind(node, topology, report.complete))
+        };
         let scaled = || truth.contradicts_estimates(found);
         let loops = || Some(format!("{:?}, and no packet went round", found.loops.first()?));
-        flows().or_else(scaled).or_else(sinks).or_else(nodes).or_else(loops).or_else(met)
+        let of_switches = || nodes().or_else(kinds).or_else(loops);
+        flows().or_else(scaled).or_else(sinks).or_else(of_switches).or_else(met)
     }
+}
+
+/// What is wrong with the kind of a switch, which is known where the report is complete.
+fn is_of_other_kind(report: &NodeReport, topology: &Topology, is_complete: bool) -> Option<String> {
+    let switch = topology.position(&report.node)?;
+    let kind = if topology.is_tofino(switch) { "tofino" } else { "software" };
+    let is_wrong = report.kind.as_deref().map_or(is_complete, |reported| reported != kind);
+    is_wrong.then(|| format!("{} is of kind {:?}, not {kind}", report.node, report.kind))
 }
 
 /// A flow's packets that reached their sink in a window.

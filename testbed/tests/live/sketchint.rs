@@ -212,6 +212,8 @@ fn a_tofino_is_a_source_and_a_sink_and_no_host_receives_a_byte_of_int() {
         let nodes = list(report, "nodes").filter(|of| of["at_most"].as_u64() > Some(0));
         let nodes: BTreeMap<&str, &Value> =
             nodes.filter_map(|of| Some((of["node"].as_str()?, of))).collect();
+        let kinds = ["e1", "e2", "s1"].map(|node| nodes[node]["kind"].as_str());
+        assert_eq!(kinds, ["software", "tofino", "software"].map(Some));
         let [e1, s1] = ["e1", "s1"].map(|node| nodes[node]);
         for node in [e1, s1] {
             assert!(node["packets"].is_null() && node["at_least"].as_u64() > Some(0), "{node}");

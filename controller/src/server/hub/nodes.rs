@@ -290,6 +290,11 @@ impl Hub {
         lock(&self.nodes[node].state).offset_since(since_unix_ns)
     }
 
+    /// What kind of switch the node at a position is; `None` where none has connected.
+    pub(in crate::server) fn kind(&self, node: usize) -> Option<&'static str> {
+        lock(&self.nodes[node].state).status.kind
+    }
+
     fn note_clock_problems(&self, from: usize, problems: &[Option<String>]) {
         for (entry, problem) in self.nodes[from..].iter().zip(problems) {
             let status = &mut lock(&entry.state).status;

@@ -15,7 +15,8 @@ use crate::view::{Names, SinkView};
 pub(crate) fn all(
     sinks: &[SinkView],
     last: Option<&Last>,
-    (names, layout): (&Names, &Layout),
+    (names, kinds): (&Names, &BTreeMap<u32, &'static str>),
+    layout: &Layout,
 ) -> Vec<NodeReport> {
     let mut sums: BTreeMap<u32, NodeSums> = BTreeMap::new();
     for of in sinks.iter().flat_map(|sink| &sink.window.nodes) {
@@ -76,6 +77,7 @@ pub(crate) fn all(
         NodeReport {
             node: names.of(node),
             id: node,
+            kind: kinds.get(&node).map(|&kind| kind.to_owned()),
             packets,
             at_least,
             at_most,

@@ -217,6 +217,10 @@ pub struct NodeReport {
     pub node: String,
     /// Its number.
     pub id: u32,
+    /// `software` or `tofino`; null where that is not known: it is of another maker, or has not
+    /// connected to this controller.
+    #[serde(default)]
+    pub kind: Option<String>,
     /// Packets that it said something of to sinks that delivered, each as often as it came by. Null
     /// where that is not known exactly: a sink could not tell all switches apart.
     pub packets: Option<u64>,

@@ -73,6 +73,9 @@ static NODES: TableOf<SystemReport<Found>, NodeReport> = TableOf {
         start(),
         text("node", "name of the switch", |row| Some(row.node.into())),
         u32("id", "its number", |row| Some(row.item.id)),
+        text("kind", "`software` or `tofino`, where that is known", |row| {
+            row.item.kind.as_deref().map(Into::into)
+        }),
         u64("packets", "packets with INT that came by, where they are known exactly", |row| {
             row.item.packets
         }),

@@ -146,12 +146,14 @@ impl Windows {
         let sinks: Vec<SinkView> = collected.nodes.iter().filter_map(sink).collect();
         let last = self.last.take().filter(|last| last.first + epochs == first);
         let names = &self.names;
+        let kind = |of: &Delivery<_>| Some((u32::from(of.node.id), of.end.kind?));
+        let kinds = collected.nodes.iter().filter_map(kind).collect();
         let mut found = Found {
             window: [first, first + epochs.saturating_sub(1)],
             state: state.to_owned(),
             config: self.config(),
             coverage: covered(&sinks, entered),
-            nodes: nodes::all(&sinks, last.as_ref(), (names, &self.layout)),
+            nodes: nodes::all(&sinks, last.as_ref(), (names, &kinds), &self.layout),
             links: links::all(&sinks, &links::times(collected), names),
             flows: self.flows(&sinks),
             path_changes: changes::paths(&sinks, last.as_ref(), names),

@@ -67,7 +67,7 @@ fn wrong((truth, spine): &(EpochTruth, String), change: impl FnOnce(&mut Value))
         "flows": 1, "flows_exact": 1, "rows_refused": 0, "rows_evicted": 0, "paths_full": 0,
         "bytes": 1, "paths": [] });
     sink.as_object_mut().unwrap().extend(coverage.as_object().unwrap().clone());
-    let node = json!({ "node": spine, "id": 3, "packets": 8, "latency_us": { "mean": 3.0,
+    let node = json!({ "node": spine, "id": 3, "kind": "software", "packets": 8, "latency_us": { "mean": 3.0,
         "min": 3.0, "p50": 3.0, "p90": 3.0, "p99": 3.0, "max": 3.0, "error": 0.02 },
         "queue": null, "inflated": 0, "inflated_at_least": 0, "heavy_hitters": [],
         "heavy_hitters_complete": true, "heavy_changes": null });
@@ -104,6 +104,8 @@ fn every_number_is_held_against_the_packets_that_reached_the_sink() {
         assert!(changed("/sinks/0/entropy_min", json!(0.5)).contains("entropy"));
         assert!(changed("/sinks/0/size_distribution/0/at_least", json!(2)).contains("there were"));
         assert!(changed("/nodes/0/packets", json!(11)).starts_with("Some(11) packets"));
+        assert!(changed("/nodes/0/kind", json!("tofino")).ends_with("not software"));
+        assert!(changed("/nodes/0/kind", Value::Null).ends_with("not software"));
         let bounds = |at_least: u64, at_most: u64| {
             wrong(&truth, |report| {
                 let node = &mut report["nodes"][0];

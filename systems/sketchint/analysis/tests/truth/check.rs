@@ -190,6 +190,8 @@ pub(crate) fn check(
         prop_assert_eq!(found.links.len(), links.len());
     }
     for node in &found.nodes {
+        // Others have not connected.
+        prop_assert_eq!(node.kind.is_some(), [2, 6].contains(&node.id), "{:?}", node);
         let at = now.iter().filter_map(|((sink, _), of)| Some((*sink, of.at_node.get(&node.id)?)));
         let said: u64 = at.clone().map(|(_, of)| of.said).sum();
         prop_assert!(node.packets.is_none_or(|reported| reported == said), "{:?} {}", node, said);

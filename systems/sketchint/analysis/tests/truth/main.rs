@@ -270,6 +270,7 @@ impl Network {
     fn report(&mut self, packets: [&[Packet]; 2]) -> SystemReport<Found> {
         let deliver = |name: &str, id: u32, packets: &[Packet]| {
             let node = Node { name: name.to_owned(), role: Role::Edge, id: id as u16 };
+            let kind = Some(if self.tofino && id == 2 { "tofino" } else { "software" });
             let sink = self.sink(id, packets);
             let side = self.windows.decode(&node, &sink).unwrap();
             let mut sides = vec![(SideKind::Egress, Some(side))];
@@ -284,7 +285,7 @@ impl Network {
                 node: Arc::new(node),
                 sides,
                 doubts: self.doubts.clone(),
-                end: NodeEnd { late_packets: Some(self.late), ..NodeEnd::default() },
+                end: NodeEnd { late_packets: Some(self.late), kind, ..NodeEnd::default() },
             }
         };
         let epoch = self.window * EPOCHS;

@@ -50,6 +50,7 @@ proptest! {
                 prop_assert_eq!(node.packets.is_none(), is_unknown);
                 prop_assert!(node.latency_sinks.iter().all(|sink| sink == "e3"));
                 prop_assert!(node.id != 2 || node.at_least >= sink.coverage.packets);
+                prop_assert_eq!(node.kind.as_deref() == Some("tofino"), node.id == 2);
             }
             prop_assert!(sink.heavy_hitters_complete);
         }
