@@ -1,7 +1,7 @@
 //! What a live fabric's reports are held against: the log of its routers epoch by epoch, and in the
 //! end the kernel's counters.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -10,9 +10,10 @@ use calumma_sketch::{Key, WideKey};
 use calumma_sketchint_analysis::SketchInt;
 
 use super::mutants::Mutants;
-use super::witness::Witness;
+use super::witness::{Logs, Witness};
 use super::{Comparison, Live, unlogged};
 use crate::fabric::{faults, link};
+use crate::scenario::{Balance, Stacks};
 use crate::simulate::{EpochTruth, Outcome};
 use crate::system;
 
@@ -24,6 +25,34 @@ const SETTLED: Duration = Duration::from_millis(200);
 const REMEMBERED: u64 = 2400;
 
 impl Live {
+    /// Packets that each transit has received, by name, once all is finished.
+    pub fn transited(&self) -> &BTreeMap<String, u64> {
+        &self.transited
+    }
+
+    /// The MTUs that kernels have found paths to have, where these are less than their links': from
+    /// the first host of an edge to the last one of another, by the positions of the edges and the
+    /// IP version, once all is finished, of a scenario whose edges send hosts MTUs.
+    pub fn path_mtus(&self) -> Option<&BTreeMap<(usize, usize, u8), u16>> {
+        self.path_mtus.as_ref()
+    }
+
+    /// What switches that were not started anew have counted, hosts' own sinks among them, by their
+    /// names and those of the counters, once all is finished.
+    pub fn totals(&self) -> &BTreeMap<String, BTreeMap<String, u64>> {
+        &self.totals
+    }
+
+    /// What SketchINT reported beside what captures say, once all is finished.
+    pub fn compared(&self) -> Option<&Comparison> {
+        self.compared.as_ref()
+    }
+
+    /// The same, to be kept for longer.
+    pub fn take_compared(&mut self) -> Option<Comparison> {
+        self.compared.take()
+    }
+
     /// Reports on settled epochs, each beside what happened.
     pub(super) fn outcomes(&mut self) -> Result<Vec<Outcome>> {
         let fresh = self.take_reports();
@@ -134,7 +163,9 @@ impl Live {
             let received = match totals {
                 Some(totals) => {
                     self.doubts.extend(unlogged::by_switch(&name, &interfaces, &kernel, &totals));
-                    totals.get("received.fabric").copied().unwrap_or_default()
+                    let received = totals.get("received.fabric").copied();
+                    self.totals.insert(name.clone(), totals);
+                    received.unwrap_or_default()
                 }
                 None => there.map(|counted| counted.rx.packets).sum(),
             };
@@ -145,7 +176,8 @@ impl Live {
         }
         self.check_archive()?;
         let witnessed = self.witness.take().map(Witness::finish).transpose()?;
-        let (logged, doubled) = witnessed.unwrap_or_default();
+        let Logs { lost: logged, doubled, stacks } = witnessed.unwrap_or_default();
+        self.balance_stacks(stacks)?;
         ensure!(
             logged == counters,
             "routers counted losses of {} flows, {} packets, but logged {} flows, {} packets",
@@ -162,7 +194,7 @@ impl Live {
         if came != went {
             self.doubts.push(format!(
                 "hosts sent {sent_in_all} packets, routers {inside}, which doubled {doubled} \
-                 besides, and edges {errors} errors, but {went} were received or lost on purpose"
+                 besides, and switches {errors} errors, but {went} were received or lost on purpose"
             ));
         }
         // Applications may send on after the last epoch.
@@ -175,20 +207,60 @@ impl Live {
         Ok(())
     }
 
-    /// Holds what SketchINT reported against what was captured, where it ran. What is wrong counts
-    /// as the last report's.
+    /// Holds what sources say that they put stacks into against what others took out, and what
+    /// routers logged as lost and doubled. Too few where packets were lost beside the log may be
+    /// those.
+    fn balance_stacks(&mut self, [lost, doubled]: [u64; 2]) -> Result<()> {
+        let Some(compared) = &self.compared else { return Ok(()) };
+        let Comparison { windows, moved, leaked, changed, .. } = *compared;
+        let count = |name: &str| -> u64 {
+            let name = format!("sketchint.{name}");
+            self.totals.values().filter_map(|of| of.get(&name)).sum()
+        };
+        let balance = self.restarted.is_empty() && self.counts_all();
+        let balance = balance.then(|| Balance {
+            inserted: count("inserted") + doubled,
+            taken_out: count("stripped") + count("taken_out"),
+            dropped: count("discarded") + count("unstripped"),
+            lost,
+        });
+        self.stacks = Some(Stacks { windows, moved, leaked, changed, balance });
+        let Some(balance) = balance.filter(|of| of.inserted != of.accounted()) else {
+            return Ok(());
+        };
+        let complaint = format!("stacks do not balance: {balance:?}");
+        match balance.accounted() < balance.inserted && !self.doubts.is_empty() {
+            true => self.doubts.push(complaint),
+            false => self.complain_of_int(&complaint)?,
+        }
+        Ok(())
+    }
+
+    /// Whether the totals of all switches that may put stacks in or take some out are known.
+    fn counts_all(&self) -> bool {
+        let sinks = self.topology.host_sinks().map(|sink| sink.2);
+        let others = self.topology.edges().iter().chain(self.transited.keys()).cloned();
+        others.chain(sinks).all(|name| self.totals.contains_key(&name))
+    }
+
+    /// What is wrong with all that SketchINT did counts as its last report's.
+    fn complain_of_int(&mut self, complaint: &str) -> Result<()> {
+        let name = system::name(&SketchInt);
+        let reported = &mut self.of_systems.reported;
+        let last = reported.iter_mut().rfind(|of| of.system == name);
+        let last = last.with_context(|| format!("no report of {name}, but {complaint}"))?;
+        last.contradiction.get_or_insert(format!("{name}: {complaint}"));
+        Ok(())
+    }
+
+    /// Holds what SketchINT reported against what was captured, where it ran.
     fn compare(&mut self) -> Result<()> {
         let Some(captures) = self.captures.take() else { return Ok(()) };
         let observed = captures.finish(&self.topology)?;
-        let of = &mut self.of_systems;
-        let compared = Comparison::new(&observed, &of.of_int, self.clock.length_ns());
-        if let Some(complaint) = compared.complaint() {
-            let name = system::name(&SketchInt);
-            let last = of.reported.iter_mut().rfind(|of| of.system == name);
-            let last = last.with_context(|| format!("no report of {name}, but {complaint}"))?;
-            last.contradiction.get_or_insert(format!("{name}: {complaint}"));
-        }
+        let reports = &self.of_systems.of_int;
+        let compared = Comparison::new(&observed, reports, self.clock.length_ns());
+        let complaint = compared.complaint();
         self.compared = Some(compared);
-        Ok(())
+        complaint.map_or(Ok(()), |complaint| self.complain_of_int(&complaint))
     }
 }

@@ -64,7 +64,7 @@ use crate::calumma::{Controller, LOOPBACK, Place, Reports};
 use crate::carrier::Carrier;
 use crate::fabric::wiring::Wiring;
 use crate::fabric::{Namespace, Run, faults, interrupt};
-use crate::scenario::{EdgeForwarding, Network, Program, Scenario, SystemSummary, Usage};
+use crate::scenario::{EdgeForwarding, Network, Program, Scenario, Stacks, SystemSummary, Usage};
 use crate::simulate::{Entered, Outcome};
 use crate::system::{self, SYSTEMS, System, Systems};
 use crate::topology::{LinkQuality, Routes, Topology};
@@ -172,6 +172,8 @@ pub struct Live {
     transited: BTreeMap<String, u64>,
     /// What SketchINT reported beside what was captured, once all is finished.
     compared: Option<Comparison>,
+    /// What became of its stacks, likewise.
+    stacks: Option<Stacks>,
 }
 
 impl Live {
@@ -282,6 +284,7 @@ impl Live {
             totals: BTreeMap::new(),
             transited: BTreeMap::new(),
             compared: None,
+            stacks: None,
         };
         let collects = scenario.reports.is_some().then(|| Collector::start(live.wiring.switches()));
         live.collector = collects.transpose()?;
@@ -332,34 +335,6 @@ impl Live {
     /// switches were asked to go by it.
     pub fn rerouted_ns(&self) -> &[u64] {
         &self.rerouted_ns
-    }
-
-    /// Packets that each transit has received, by name, once all is finished.
-    pub fn transited(&self) -> &BTreeMap<String, u64> {
-        &self.transited
-    }
-
-    /// The MTUs that kernels have found paths to have, where these are less than their links': from
-    /// the first host of an edge to the last one of another, by the positions of the edges and the
-    /// IP version, once all is finished, of a scenario whose edges send hosts MTUs.
-    pub fn path_mtus(&self) -> Option<&BTreeMap<(usize, usize, u8), u16>> {
-        self.path_mtus.as_ref()
-    }
-
-    /// What edges and hosts' own sinks that were not started anew have counted, by their names and
-    /// those of the counters, once all is finished.
-    pub fn totals(&self) -> &BTreeMap<String, BTreeMap<String, u64>> {
-        &self.totals
-    }
-
-    /// What SketchINT reported beside what captures say, once all is finished.
-    pub fn compared(&self) -> Option<&Comparison> {
-        self.compared.as_ref()
-    }
-
-    /// The same, to be kept for longer.
-    pub fn take_compared(&mut self) -> Option<Comparison> {
-        self.compared.take()
     }
 
     /// Where edges run.
@@ -584,6 +559,10 @@ impl Network for Live {
 
     fn usage(&self) -> &[Usage] {
         &self.usages.found
+    }
+
+    fn stacks(&self) -> Option<Stacks> {
+        self.stacks.clone()
     }
 }
 

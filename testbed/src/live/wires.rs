@@ -66,7 +66,7 @@ fn ip_length(packet: &[u8]) -> Option<u64> {
 
 /// Bytes of the INT stack of a packet without options or extension headers, which has one where its
 /// ToS byte or traffic class says so and a shim is there.
-fn stack(packet: &[u8]) -> Option<u64> {
+pub(super) fn stack(packet: &[u8]) -> Option<u64> {
     // Of the traffic class, bit 4 is in the first byte.
     let (says_so, protocol, header) = match packet.first()? >> 4 {
         4 => (packet.get(1)? & 0x10 != 0, *packet.get(9)?, 20),

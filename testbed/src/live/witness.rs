@@ -21,7 +21,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::mutants::{NOBODY, ROUTER, flow_of};
 use super::nflog::{Log, Logged};
 use super::unix_ns;
-use super::wires::Wires;
+use super::wires::{Wires, stack};
 use crate::carrier::{Carrier, Marked};
 use crate::fabric::faults::{DOUBLED, LOG_GROUP, LOST};
 use crate::fabric::wires::{CAME, ENTERED};
@@ -44,8 +44,21 @@ struct Seen {
     lost: HashMap<WideKey, u64>,
     /// Copies made of packets, over all time.
     doubled: u64,
+    /// Of the packets lost and of the copies, those with an INT stack.
+    stacks: [u64; 2],
     /// What came to switches.
     wires: Wires,
+}
+
+/// What was logged in all.
+#[derive(Debug, Default)]
+pub(super) struct Logs {
+    /// Packets lost of each flow.
+    pub(super) lost: HashMap<WideKey, u64>,
+    /// Copies made of packets.
+    pub(super) doubled: u64,
+    /// Of the packets lost and of the copies, those with an INT stack.
+    pub(super) stacks: [u64; 2],
 }
 
 /// Reads the logs of all routers in a thread of its own.
@@ -117,13 +130,13 @@ impl Witness {
         seen.wires.forget_before(epoch);
     }
 
-    /// Ends reading, and gives the packets lost of each flow, and how many were doubled. An error
-    /// where something was missed.
-    pub(super) fn finish(self) -> Result<(HashMap<WideKey, u64>, u64)> {
+    /// Ends reading, and gives what was logged in all. An error where something was missed.
+    pub(super) fn finish(self) -> Result<Logs> {
         self.stop.store(true, Ordering::Relaxed);
         self.reader.join().map_err(|_| anyhow!("reading the log of lost packets panicked"))??;
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok((std::mem::take(&mut seen.lost), seen.doubled))
+        let lost = std::mem::take(&mut seen.lost);
+        Ok(Logs { lost, doubled: seen.doubled, stacks: seen.stacks })
     }
 }
 
@@ -236,16 +249,19 @@ fn note(
     // Where it entered, its log doesn't say.
     let flow = flow.or_insert_with(|| FlowTruth::new(key, 0));
     flow.packets += 1;
+    let with_stack = u64::from(stack(&logged.packet).is_some());
     match logged.prefix.as_str() {
         LOST => {
             flow.lose(&packet);
             add(&mut flow.losses, place);
             *seen.lost.entry(key).or_default() += 1;
+            seen.stacks[0] += with_stack;
         }
         DOUBLED => {
             flow.double(&packet);
             add(&mut flow.copies, place);
             seen.doubled += 1;
+            seen.stacks[1] += with_stack;
         }
         other => bail!("a packet logged as {other:?}"),
     }

@@ -305,6 +305,9 @@ fn tell(name: &str, scenario: &Scenario, played: &[Played]) -> bool {
         if let Some(troubles) = played.troubled() {
             println!("       seed {}: {troubles}", played.seed);
         }
+        if let Some(stacks) = &played.stacks {
+            println!("       seed {}: {}", played.seed, stacks.in_words());
+        }
         for (epoch, wrong) in played.contradictions() {
             println!("       seed {}: the report on epoch {epoch} is WRONG: {wrong}", played.seed);
         }

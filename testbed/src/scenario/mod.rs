@@ -10,6 +10,7 @@ mod expect;
 mod page;
 mod play;
 mod simulated;
+mod stacks;
 mod summary;
 mod usage;
 
@@ -30,6 +31,7 @@ pub use self::change::{Change, Program};
 pub use self::expect::{Expectation, Verdict};
 pub use self::play::{Network, Played, play_in};
 pub use self::simulated::{play, play_with};
+pub use self::stacks::{Balance, Stacks};
 pub use self::summary::{EpochSummary, SystemSummary};
 pub use self::usage::{Held, Usage};
 
@@ -117,6 +119,9 @@ pub struct Scenario {
     /// How long the controller waits for what is missing, in milliseconds.
     #[serde(default = "short_grace")]
     pub grace_ms: u64,
+    /// How many reports of each system the live controller remembers, where it is not its default.
+    #[serde(default)]
+    pub history: Option<u64>,
     /// Whether the controller of a live fabric keeps an archive, which has to have every epoch that
     /// was reported.
     #[serde(default)]
@@ -376,6 +381,8 @@ impl Scenario {
         sections.insert("shifting".to_owned(), toml::Table::from_iter(shifting).into());
         sections.insert("epoch".to_owned(), toml::Table::from_iter(epoch).into());
         sections.insert("grace_ms".to_owned(), integer(self.grace_ms));
+        let history = self.history.map(|history| ("history".to_owned(), integer(history)));
+        sections.extend(history);
         let probes = [("enabled".to_owned(), self.probes.into())];
         sections.insert("probes".to_owned(), toml::Table::from_iter(probes).into());
         sections

@@ -198,14 +198,18 @@ fn programs(played: &Played) -> Drawn {
     played.growths().fold(drawn, |drawn, growth| drawn.measured(format!("GROWS: {growth}.")))
 }
 
-/// What was counted and is not accounted for.
+/// What was counted, and what of it is not accounted for.
 fn counters(played: &Played) -> Drawn {
+    let mut drawn = Drawn::default();
+    if let Some(stacks) = &played.stacks {
+        drawn = drawn.measured(format!("INT: {}.", stacks.in_words()));
+    }
     if played.doubts.is_empty() {
         let all = "Hosts', routers' and switches' counters agree with the log of what was lost.";
-        return Drawn::default().measured(all);
+        return drawn.measured(all);
     }
     let doubts = played.doubts.iter();
-    doubts.fold(Drawn::default(), |drawn, doubt| drawn.measured(format!("Beside it: {doubt}.")))
+    doubts.fold(drawn, |drawn, doubt| drawn.measured(format!("Beside it: {doubt}.")))
 }
 
 fn errors(accuracies: &[(u64, Accuracy)]) -> Drawn {

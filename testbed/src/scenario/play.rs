@@ -6,7 +6,9 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use serde::Serialize;
 
-use super::{EpochSummary, Expectation, Program, Scenario, SystemSummary, Usage, Verdict, change};
+use super::{
+    EpochSummary, Expectation, Program, Scenario, Stacks, SystemSummary, Usage, Verdict, change,
+};
 use crate::simulate::{Outcome, SwitchQuality};
 use crate::topology::Topology;
 use crate::workload::Traffic;
@@ -28,6 +30,8 @@ pub struct Played {
     pub usage: Vec<Usage>,
     /// How often programs were killed or stopped, by program and which of the two.
     pub troubles: BTreeMap<String, u64>,
+    /// What became of INT stacks; none in a simulation, or where there were none.
+    pub stacks: Option<Stacks>,
 }
 
 impl Played {
@@ -166,6 +170,11 @@ pub trait Network {
     fn usage(&self) -> &[Usage] {
         &[]
     }
+
+    /// What became of INT stacks, once all is finished, where captures know of them.
+    fn stacks(&self) -> Option<Stacks> {
+        None
+    }
 }
 
 /// Plays a scenario in `network`, which is the scenario's before anything has changed.
@@ -210,5 +219,6 @@ pub fn play_in(
     let judge = |expected: &Expectation| expected.judge(&epochs, &systems);
     let verdicts = scenario.expect.iter().map(judge).collect();
     let (doubts, usage) = (network.doubts().to_vec(), network.usage().to_vec());
-    Ok(Played { seed: scenario.seed, verdicts, epochs, systems, doubts, usage, troubles })
+    let (seed, stacks) = (scenario.seed, network.stacks());
+    Ok(Played { seed, verdicts, epochs, systems, doubts, usage, troubles, stacks })
 }

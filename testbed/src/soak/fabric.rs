@@ -1,12 +1,13 @@
 //! A live fabric for many minutes: applications and made-up traffic over links that lose and double
-//! packets, every report held against the kernel's log of them; where asked for, while its programs
-//! are killed and stand still.
+//! packets, every report held against the kernel's log of them and, of SketchINT, against captures;
+//! where asked for, while its programs are killed and stand still.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use calumma_chamelemon_analysis::NAME;
+use calumma_sketchint_analysis::SketchInt;
 
 use crate::scenario::Scenario;
 use crate::scenario::command::{Order, play_all};
@@ -17,27 +18,19 @@ use crate::workload::Draw;
 /// What is done; the words in capitals are put in. Every report that claims to be certain must be
 /// so in any scenario; these expectations only see to it that most do.
 const SCENARIO: &str = r#"
-title = "A live fabric under way: links lose and double packets"
+title = "A live fabric under way: links DO packets"
 epochs = EPOCHS
 topology = "TOPOLOGY"
 systems = SYSTEMS
 detail = "packets"
 spread = 0.8
-links = { loss = 0.01, duplicate = 0.002 }
+links = { QUALITY }
 SECTIONS
-[traffic.services]
-flows = 120
-sizes = "constant:5"
-tcp = 0.5
-churn = 0.05
-LOCAL
-
-[traffic.victims]
-flows = 20
-sizes = "constant:20"
-victims = 0.5
-LOCAL
 "#;
+
+/// What links do, and how.
+const LOSE_AND_DOUBLE: [&str; 2] = ["lose and double", "loss = 0.01, duplicate = 0.002"];
+const LOSE: [&str; 2] = ["lose", "loss = 0.01"];
 
 /// What ChameleMon's reports are to say.
 const LOSSES_ARE_NAMED: &str = r#"
@@ -66,18 +59,34 @@ struct Pace {
     apart: u64,
     /// Within how many of them reports are to be whole again.
     again: u64,
-    /// What else is in the scenario, and in each of its kinds of traffic.
-    sections: &'static str,
-    local: &'static str,
+    /// What links do.
+    links: [&'static str; 2],
+    /// What else is in the scenario.
+    sections: &'static [&'static str],
 }
+
+/// What hosts send.
+const TRAFFIC: &str = r#"
+[traffic.services]
+flows = 120
+sizes = "constant:5"
+tcp = 0.5
+churn = 0.05
+
+[traffic.victims]
+flows = 20
+sizes = "constant:20"
+victims = 0.5
+"#;
 
 /// Of software switches. One that starts takes a second until it forwards.
 const SOFTWARE: Pace = Pace {
     epoch_ms: 50,
     apart: 80,
     again: 60,
-    local: "",
-    sections: r#"
+    links: LOSE_AND_DOUBLE,
+    sections: &[
+        r#"
 [[application]]
 kind = "tcp"
 from = "e1"
@@ -102,6 +111,8 @@ from = "e2"
 to = "e1"
 requests = 10
 "#,
+        TRAFFIC,
+    ],
 };
 
 /// Where a switch is a modelled Tofino, which has to hand out its registers within an epoch, and to
@@ -111,8 +122,9 @@ const MODELLED: Pace = Pace {
     epoch_ms: 500,
     apart: 12,
     again: 7,
-    local: "",
-    sections: r#"
+    links: LOSE_AND_DOUBLE,
+    sections: &[
+        r#"
 grace_ms = 2000
 
 [epoch]
@@ -143,18 +155,16 @@ from = "e2"
 to = "e1"
 connections = 5
 "#,
+        TRAFFIC,
+    ],
 };
 
 /// Where other systems than ChameleMon run, whose truth is every packet on the wires next to
 /// switches: as in `testbed/scenarios/live/cfs/fabric.toml`, which says how far they are apart.
-const EVERY_PACKET: Pace = Pace {
-    epoch_ms: 100,
-    apart: 60,
-    again: 40,
-    // Who stays at an edge would come to it twice.
-    local: "local_share = 0.0",
-    sections: r#"
+/// The controller remembers the reports of a minute, and holds as much from then on.
+const WIRED: &str = r#"
 grace_ms = 2000
+history = 60
 edges = "routed"
 
 [epoch]
@@ -180,7 +190,76 @@ kind = "udp"
 from = "e2"
 to = "e1"
 mbit = 2
+"#;
+
+const EVERY_PACKET: Pace = Pace {
+    epoch_ms: 100,
+    apart: 60,
+    again: 40,
+    links: LOSE_AND_DOUBLE,
+    sections: &[
+        WIRED,
+        // Who stays at an edge would come to it twice.
+        r#"
+[traffic.services]
+flows = 120
+sizes = "constant:5"
+tcp = 0.5
+churn = 0.05
+local_share = 0.0
+
+[traffic.victims]
+flows = 20
+sizes = "constant:20"
+victims = 0.5
+local_share = 0.0
 "#,
+    ],
+};
+
+/// Where SketchINT runs besides. Each packet is captured six times or more, and captures know no
+/// copies. Stacks are put in again some seconds after an edge was killed.
+const CAPTURED: Pace = Pace {
+    epoch_ms: 100,
+    apart: 150,
+    again: 40,
+    links: LOSE,
+    sections: &[
+        // Links of 1500 have room for six hops behind it.
+        "host_mtu = 1436",
+        WIRED,
+        r#"
+[system.sketchint]
+window_epochs = 10
+quantiles = 64
+flows_limit = 100000
+
+[[application]]
+kind = "short"
+from = "e1"
+to = "e2"
+connections = 5
+
+[[application]]
+kind = "http"
+from = "e2"
+to = "e1"
+requests = 5
+
+[traffic.services]
+flows = 60
+sizes = "constant:2"
+tcp = 0.5
+churn = 0.02
+local_share = 0.0
+
+[traffic.victims]
+flows = 10
+sizes = "constant:4"
+victims = 0.5
+local_share = 0.0
+"#,
+    ],
 };
 
 /// What is soaked.
@@ -203,29 +282,26 @@ impl Fabric<'_> {
         let network = self.network()?;
         let modelled = (0..network.switches()).any(|at| network.is_tofino(at));
         let is_alone = self.systems == [NAME];
-        ensure!(
-            !self.systems.iter().any(|system| system == "sketchint"),
-            "sketchint: captures that its bytes are held against know no copies of packets"
-        );
         ensure!(is_alone || !modelled, "{}: of Tofinos, ChameleMon alone is soaked", self.topology);
         Ok(match (is_alone, modelled) {
+            (false, _) if self.runs(system::name(&SketchInt)) => &CAPTURED,
             (false, _) => &EVERY_PACKET,
             (true, true) => &MODELLED,
             (true, false) => &SOFTWARE,
         })
     }
 
-    /// Whether ChameleMon runs.
-    fn names_losses(&self) -> bool {
-        self.systems.iter().any(|system| system == NAME)
+    fn runs(&self, name: &str) -> bool {
+        self.systems.iter().any(|system| system == name)
     }
 
     /// The text of a scenario of so many epochs, a share of which is to be whole.
     fn text(&self, epochs: u64, share: f64) -> Result<String> {
-        let Pace { sections, local, .. } = self.pace()?;
+        let Pace { links: [they, quality], sections, .. } = self.pace()?;
         let mut text = SCENARIO
-            .replace("SECTIONS", sections)
-            .replace("LOCAL", local)
+            .replace("SECTIONS", &sections.join("\n"))
+            .replace("DO", they)
+            .replace("QUALITY", quality)
             .replace("TOPOLOGY", self.topology)
             .replace("SYSTEMS", &format!("{:?}", self.systems));
         for name in self.systems {
@@ -312,7 +388,7 @@ pub fn with_troubles(fabric: Fabric<'_>, troubles: u64, seed: u64) -> Result<Sce
         let at = (number + 1) * pace.apart;
         let (again, next) = (at + pace.again, at + pace.apart);
         write!(text, "\n[[change]]\nat = {at}\nsays = \"{says}\"\n{trouble}\n")?;
-        if fabric.names_losses() {
+        if fabric.runs(NAME) {
             write!(
                 text,
                 "\n[[expect]]\nsays = \"{says}: reports are whole again\"\n\
@@ -340,20 +416,23 @@ mod tests {
 
     #[test]
     fn other_systems_are_soaked_on_software_switches() {
-        let systems = ["cfs", NAME].map(str::to_owned);
-        let others = ["hopps", "sketchint"].map(str::to_owned);
+        let systems = ["cfs", NAME, "sketchint"].map(str::to_owned);
+        let others = ["hopps".to_owned()];
         let of = |topology, systems| Fabric { topology, systems };
-        let fabric = of("leaf-spine:2x2 s1=software", &systems[..]);
+        let fabric = of("leaf-spine:2x2 s1=software", &systems[..2]);
         let soak = scenario(fabric, 600).unwrap();
-        assert_eq!((&soak.systems[..], soak.expect.len()), (&systems[..], 2));
-        assert_eq!((soak.epoch.length_ms, soak.system.len()), (100, 1));
+        assert_eq!((&soak.systems[..], soak.expect.len()), (&systems[..2], 2));
+        assert_eq!((soak.epoch.length_ms, soak.links.duplicate), (100, 0.002));
+        let all = scenario(of(fabric.topology, &systems), 600).unwrap();
+        assert_eq!((all.expect.len(), all.host_mtu), (3, Some(1436)));
+        // Captures, against which bytes are held, know no copies.
+        assert_eq!((all.links.duplicate, all.links.loss), (0.0, 0.01));
         let alone = of("leaf-spine:2x2", &systems[..1]);
         assert_eq!(with_troubles(alone, 4, 1).unwrap().expect.len(), 1);
         assert_eq!(with_troubles(fabric, 4, 1).unwrap().expect.len(), 6);
         let problem = |fabric| format!("{:#}", scenario(fabric, 600).unwrap_err());
         assert!(problem(of("leaf-spine:2x1 e2=tofino", &systems)).contains("ChameleMon alone"));
-        assert!(problem(of("pair", &others[..1])).contains("no system is called"));
-        assert!(problem(of("pair", &others[1..])).contains("know no copies"));
+        assert!(problem(of("pair", &others)).contains("no system is called"));
     }
 
     #[test]

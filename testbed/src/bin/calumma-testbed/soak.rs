@@ -30,8 +30,8 @@ pub(crate) struct Soak {
     #[arg(long, requires = "how_long")]
     topology: Option<String>,
     /// The measurement systems that run in the fabric. Where there are others than ChameleMon,
-    /// every report is held against all packets on the wires next to switches; inner switches
-    /// measure with "s1=software" behind the topology
+    /// every report is held against all packets on the wires next to switches, and with sketchint
+    /// bytes against captures; inner switches measure with "s1=software" behind the topology
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "chamelemon")]
     #[arg(requires = "topology")]
     system: Vec<String>,
@@ -40,8 +40,8 @@ pub(crate) struct Soak {
     #[arg(value_parser = clap::value_parser!(u64).range(1..=1440))]
     minutes: Option<u64>,
     /// Until edges and controller have been killed or stopped so many times, of Tofinos their
-    /// control planes, four seconds apart, or six where there is one: reports have to be whole
-    /// again soon, and the archive to have every epoch once
+    /// control planes, four seconds apart, six where there is one or with cfs, or 15 with
+    /// sketchint: reports have to be whole again soon, and the archive to have every epoch once
     #[arg(long, requires = "topology", group = "how_long")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=10_000))]
     troubles: Option<u64>,

@@ -126,9 +126,12 @@ impl Comparison {
             let flows = observed.within(found.window, length_ns);
             all.windows += 1;
             all.path_changes += found.path_changes.len();
-            all.hold(found, &flows);
+            let unknown = observed.unknown(found.window, length_ns);
+            all.hold(found, &flows, &unknown);
             all.order(found, &flows);
-            all.hold_links(found, &flows);
+            if unknown.is_empty() {
+                all.hold_links(found, &flows);
+            }
             for flow in &found.flows {
                 for hop in &flow.hops {
                     let (Some(mean), Some(packets)) = (hop.mean_us, hop.packets.packets) else {
@@ -200,8 +203,9 @@ impl Comparison {
         }
     }
 
-    /// Holds the numbers of a window against what was captured.
-    fn hold(&mut self, found: &Found, flows: &BTreeMap<Flow, OfFlow>) {
+    /// Holds the numbers of a window against what was captured, but for flows of which that is not
+    /// known.
+    fn hold(&mut self, found: &Found, flows: &BTreeMap<Flow, OfFlow>, unknown: &BTreeSet<Flow>) {
         let reported: BTreeMap<Flow, &FlowReport> =
             found.flows.iter().map(|of| (of.flow, of)).collect();
         let window = found.window[0];
@@ -212,7 +216,7 @@ impl Comparison {
             _ => 0,
         };
         let named: BTreeSet<&Flow> = flows.keys().chain(reported.keys()).collect();
-        for flow in named {
+        for flow in named.into_iter().filter(|flow| !unknown.contains(flow)) {
             let wrong = match (flows.get(flow), reported.get(flow)) {
                 (Some(of), Some(reported)) => differs(of, reported),
                 (Some(of), None) => {

@@ -119,10 +119,7 @@ impl Captures {
             files.push((wire, file));
         }
         files.sort();
-        for (wire, file) in &files {
-            observed.read(*wire, file).with_context(|| file.display().to_string())?;
-        }
-        observed.settle();
+        observed.read(&files)?;
         Ok(observed)
     }
 }

@@ -1,10 +1,12 @@
 //! Captured packets put together: what each host sent and received, and each packet's way.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
+use std::io::BufReader;
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use calumma_analysis::Flow;
 
 use super::packet::Frame;
@@ -15,6 +17,13 @@ use crate::workload::{host_address, host_address6};
 
 /// By how much a switch's clock may be ahead of the one that captures go by.
 const CLOCK_NS: u64 = 1_000_000;
+
+/// Nanoseconds of all captures that are read together. Hosts send packets that are alike, but not
+/// so soon after each other: the kernel counts 65,536 identifications up before one comes again.
+const SLICE_NS: u64 = 10_000_000_000;
+
+/// How long after a packet came to a wire it is surely on none any more.
+const UNDER_WAY_NS: u64 = 4_000_000_000;
 
 /// A packet at a switch.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +52,8 @@ pub(in crate::live) struct Observed {
     packets: HashMap<u64, Packet>,
     /// By content: packets that hosts sent less those that came.
     sent: HashMap<u64, i64>,
-    delivered: Vec<Frame>,
+    /// Packets that came to hosts, and when.
+    delivered: Vec<(u64, Frame)>,
     /// Packets that came to hosts with a stack that no host had sent.
     pub leaked: u64,
     /// Packets that came to hosts with other bytes than they were sent with.
@@ -55,6 +65,40 @@ pub(in crate::live) struct Observed {
     to_sinks: BTreeMap<(usize, usize), (String, u64)>,
     /// Every packet that left the network, when it had entered it: epoch bit, time, flow, way.
     ways: Vec<(u8, u64, Flow, Way)>,
+    /// When there were packets of a flow of which some left and some were lost, all alike: which of
+    /// them, nobody can tell.
+    unknown: Vec<(Flow, [u64; 2])>,
+}
+
+/// A capture that is read.
+struct Reading {
+    wire: Wire,
+    file: PathBuf,
+    capture: Capture<BufReader<File>>,
+    /// The packet that is next, and when it was on the wire.
+    next: Option<(u64, Frame)>,
+}
+
+impl Reading {
+    fn open(wire: Wire, file: &Path) -> Result<Self> {
+        let capture = Capture::open(file).with_context(|| file.display().to_string())?;
+        let mut reading = Self { wire, file: file.to_owned(), capture, next: None };
+        reading.go_on()?;
+        Ok(reading)
+    }
+
+    /// Goes on to the next packet that can be read.
+    fn go_on(&mut self) -> Result<()> {
+        self.next = loop {
+            let record = self.capture.next_record();
+            let record = record.with_context(|| self.file.display().to_string())?;
+            let Some(record) = record else { break None };
+            if let Some(frame) = Frame::read(record.bytes) {
+                break Some((record.timestamp_ns, frame));
+            }
+        };
+        Ok(())
+    }
 }
 
 /// A flow in some windows.
@@ -119,6 +163,7 @@ impl Observed {
             changed: 0,
             moved: [0; 2],
             ways: Vec::new(),
+            unknown: Vec::new(),
         }
     }
 
@@ -127,14 +172,22 @@ impl Observed {
         self.to_sinks.values().cloned().collect()
     }
 
-    /// Reads the capture of a wire. Packets that no host sent to another, as those of routers, are
-    /// left out.
-    pub(super) fn read(&mut self, wire: Wire, file: &Path) -> Result<()> {
-        let mut capture = Capture::open(file)?;
-        while let Some(record) = capture.next_record()? {
-            let Some(frame) = Frame::read(record.bytes) else { continue };
-            self.note(wire, record.timestamp_ns, frame);
+    /// Reads the captures of wires, some seconds of all of them at a time. Packets that no host
+    /// sent to another, as those of routers, are left out.
+    pub(super) fn read(&mut self, files: &[(Wire, PathBuf)]) -> Result<()> {
+        let open = |(wire, file): &(Wire, PathBuf)| Reading::open(*wire, file);
+        let mut all = files.iter().map(open).collect::<Result<Vec<_>>>()?;
+        while let Some(from_ns) = all.iter().filter_map(|of| Some(of.next?.0)).min() {
+            let until_ns = from_ns + SLICE_NS;
+            for reading in &mut all {
+                while let Some((at_ns, frame)) = reading.next.filter(|of| of.0 < until_ns) {
+                    self.note(reading.wire, at_ns, frame);
+                    reading.go_on()?;
+                }
+            }
+            self.settle(until_ns - UNDER_WAY_NS);
         }
+        self.settle(u64::MAX);
         Ok(())
     }
 
@@ -148,7 +201,7 @@ impl Observed {
             self.moved[0] += 1;
         }
         if is_at_host && to == wire.switch {
-            self.delivered.push(frame);
+            self.delivered.push((at_ns, frame));
             self.moved[1] += 1;
         }
         if wire.part == Part::Host {
@@ -167,23 +220,43 @@ impl Observed {
         packet.passings.push(Passing { wire, at_ns, tos });
     }
 
-    /// Puts together what all captures have.
-    pub(super) fn settle(&mut self) {
-        for frame in std::mem::take(&mut self.delivered) {
+    /// Puts together what captures have of packets that were on no wire since `before_ns`.
+    fn settle(&mut self, before_ns: u64) {
+        for (_, frame) in self.delivered.extract_if(.., |(at_ns, _)| *at_ns < before_ns) {
             let left = self.sent.entry(frame.content).or_default();
             *left -= 1;
             let is_own = *left >= 0;
+            if *left == 0 {
+                self.sent.remove(&frame.content);
+            }
             self.leaked += u64::from(!is_own && frame.has_stack);
             self.changed += u64::from((!is_own && !frame.has_stack) || !frame.is_sound);
         }
-        for packet in std::mem::take(&mut self.packets).into_values() {
+        let is_gone = |packet: &Packet| packet.passings.iter().all(|of| of.at_ns < before_ns);
+        for (_, packet) in self.packets.extract_if(|_, packet| is_gone(packet)) {
             let ends = (self.edges.get(&packet.flow.src), self.edges.get(&packet.flow.dst));
             let (Some(&from), Some(&to)) = ends else { continue };
+            let before = self.ways.len();
             self.ways.extend(
                 ways(&packet, from, to)
                     .map(|(bit, entered_ns, way)| (bit, entered_ns, packet.flow, way)),
             );
+            let times = || packet.passings.iter().map(|of| of.at_ns);
+            let has_left = packet.passings.iter().any(|of| of.wire.is_host && of.wire.switch == to);
+            if let Some((first, last)) = times().min().zip(times().max())
+                && self.ways.len() == before
+                && has_left
+            {
+                self.unknown.push((packet.flow, [first, last]));
+            }
         }
+    }
+
+    /// Flows of which it is not known how many packets left in these epochs.
+    pub(super) fn unknown(&self, [first, last]: [u64; 2], length_ns: u64) -> BTreeSet<Flow> {
+        let (from_ns, to_ns) = (first.saturating_sub(1) * length_ns, (last + 2) * length_ns);
+        let is_within = |of: &&(Flow, [u64; 2])| of.1[0] < to_ns && of.1[1] >= from_ns;
+        self.unknown.iter().filter(is_within).map(|of| of.0).collect()
     }
 
     /// What left the network of each flow, of those packets whose epoch, by their mark, is within
@@ -264,4 +337,65 @@ fn ways(packet: &Packet, from: usize, to: usize) -> impl Iterator<Item = (u8, u6
         all.push((*bit, *entered_ns, way));
     }
     all.into_iter()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::BufWriter;
+
+    use calumma_sketch::WideKey;
+
+    use super::*;
+    use crate::capture::PcapWriter;
+    use crate::topology::LinkQuality;
+    use crate::workload::frame;
+
+    const LENGTH_NS: u64 = 100_000_000;
+
+    /// A packet that is lost behind its first edge, and another one like it that is not.
+    fn observed([lost_ns, came_ns]: [u64; 2], key: &WideKey) -> Observed {
+        let topology =
+            Topology::load("leaf-spine:2x1", Path::new("."), LinkQuality::default()).unwrap();
+        let folder = format!("observed-{}-{came_ns}", std::process::id());
+        let folder = std::env::temp_dir().join(folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        let packet = frame(key, 60).to_vec();
+        // 10 us are between two wires.
+        let wires = [(0, true, 2), (0, false, 2), (1, false, 1), (1, true, 1)];
+        let written = wires.into_iter().enumerate().map(|(at, (switch, is_host, packets))| {
+            let path = folder.join(format!("{at}.pcap"));
+            let file = BufWriter::new(File::create(&path).unwrap());
+            let mut writer = PcapWriter::new(file).unwrap();
+            for from_ns in &[lost_ns, came_ns][2 - packets..] {
+                writer.write(from_ns + 10_000 * at as u64, packet.len() as u32, &packet).unwrap();
+            }
+            writer.finish().unwrap();
+            (Wire { switch, port: 0, is_host, part: Part::All }, path)
+        });
+        let mut observed = Observed::new(&topology);
+        observed.read(&written.collect::<Vec<_>>()).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!((observed.moved, observed.leaked, observed.changed), ([2, 1], 0, 0));
+        observed
+    }
+
+    #[test]
+    fn a_packet_that_is_like_one_that_was_lost_before_has_its_own_way() {
+        let key = WideKey::v4(host_address(0, 0), host_address(1, 0), 7, 53, 17);
+        let (lost_ns, came_ns) = (1_000_000_000_000, 1_060_000_000_000);
+        let at_once = observed([lost_ns, lost_ns + 1_000_000], &key);
+        let epoch = lost_ns / LENGTH_NS;
+        assert!(at_once.within([epoch, epoch], LENGTH_NS).is_empty());
+        assert!(at_once.unknown([epoch, epoch], LENGTH_NS).contains(&Flow::from(&key)));
+        assert!(at_once.unknown([epoch + 2, epoch + 9], LENGTH_NS).is_empty());
+        let observed = observed([lost_ns, came_ns], &key);
+        let epoch = came_ns / LENGTH_NS;
+        let flows = observed.within([epoch, epoch], LENGTH_NS);
+        let of = &flows[&Flow::from(&key)];
+        assert_eq!(of.packets, 1);
+        assert_eq!(of.hops["e2"].residences_ns, [10_000]);
+        let epoch = lost_ns / LENGTH_NS;
+        assert!(observed.within([epoch, epoch], LENGTH_NS).is_empty());
+        assert!(observed.unknown([epoch, epoch], LENGTH_NS).is_empty());
+    }
 }
