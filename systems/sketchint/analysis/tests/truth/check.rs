@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use calumma_analysis::Flow;
-use calumma_sketch::sketchint::Quarters;
 use calumma_sketchint_analysis::Delays;
 use calumma_sketchint_analysis::report::{Change, FlowReport, Found, Heavy, HopReport, SinkReport};
 use proptest::prelude::*;
@@ -19,13 +18,17 @@ pub(crate) fn quantiles(hop: &HopReport) -> [(usize, [Option<f64>; 3]); 3] {
     ]
 }
 
+/// By how much percentiles of a flow and of a switch may be wrong, as `docs/sketchint.md` says.
+const FACTOR: f64 = 1.19;
+const ERROR: f64 = 0.016;
+
 /// Whether percentiles are known within a quarter of an octave, of latencies that were all counted
 /// by size.
 pub(crate) fn are_near(hop: &HopReport) -> Result<(), TestCaseError> {
     for (_, [number, low, high]) in quantiles(hop) {
         prop_assert_eq!(number.is_some(), hop.max_us.is_some(), "{:?}", hop);
         let Some((low, high)) = low.zip(high) else { continue };
-        prop_assert!(high < low * Quarters::FACTOR, "{:?}", hop);
+        prop_assert!(high < low * FACTOR, "{:?}", hop);
     }
     Ok(())
 }
@@ -202,6 +205,7 @@ pub(crate) fn check(
         let mut latencies: Vec<u32> = of_these.flat_map(|(_, of)| of.latencies.clone()).collect();
         latencies.sort_unstable();
         let it = &node.latency_us;
+        prop_assert!(it.error <= ERROR, "{:?}", it);
         prop_assert_eq!(latencies.is_empty(), node.latency_sinks.is_empty());
         if latencies.is_empty() {
             prop_assert_eq!((it.mean, it.p99), (None, None));
