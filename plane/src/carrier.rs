@@ -10,6 +10,7 @@
 
 mod flow_label;
 mod ip_id;
+mod seen;
 mod shim;
 mod signature;
 mod signed;
@@ -19,6 +20,7 @@ use calumma_epoch::timestamp_bit;
 
 pub use self::flow_label::FlowLabel;
 pub use self::ip_id::{IpId, Numbers};
+pub use self::seen::Seen;
 pub use self::shim::{Detached, Shim};
 pub use self::signature::{SignatureTables, Signer};
 pub(crate) use self::signature::{key_stream, product};
@@ -233,35 +235,29 @@ pub trait Carry: Copy {
         }
     }
 
-    /// Reads the mark of each of them, and gives `each` its number and the mark, or what it says
-    /// without one that is [valid](Self::unproven).
+    /// Reads the mark of each of them, or what it says without one that is
+    /// [valid](Self::unproven).
     #[inline]
-    fn read_all<P: Packet>(
-        self,
-        packets: &[P],
-        places: &[(u16, u16)],
-        mut each: impl FnMut(usize, Option<Mark>, Option<Mark>),
-    ) {
+    fn read_all<P: Packet>(self, packets: &[P], places: &[(u16, u16)]) -> Seen {
+        let mut seen = Seen::default();
         for (number, &(at, ip_offset)) in places.iter().enumerate() {
             let (packet, ip_offset) = (&packets[usize::from(at)], usize::from(ip_offset));
             let mark = self.read(packet, ip_offset);
-            each(number, mark, self.unproven_without(mark, packet, ip_offset));
+            seen.note(number, mark, self.unproven_without(mark, packet, ip_offset));
         }
+        seen
     }
 
     /// The same, and [takes](Self::take) them out.
     #[inline]
-    fn take_all<P: Packet>(
-        self,
-        packets: &mut [P],
-        places: &[(u16, u16)],
-        mut each: impl FnMut(usize, Option<Mark>, Option<Mark>),
-    ) {
+    fn take_all<P: Packet>(self, packets: &mut [P], places: &[(u16, u16)]) -> Seen {
+        let mut seen = Seen::default();
         for (number, &(at, ip_offset)) in places.iter().enumerate() {
             let (packet, ip_offset) = (&mut packets[usize::from(at)], usize::from(ip_offset));
             let mark = self.take(packet, ip_offset);
-            each(number, mark, self.unproven_without(mark, packet, ip_offset));
+            seen.note(number, mark, self.unproven_without(mark, packet, ip_offset));
         }
+        seen
     }
 
     /// What a packet says that has no valid mark.

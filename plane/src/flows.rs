@@ -5,7 +5,7 @@ mod details;
 
 use calumma_sketch::{BURST, FlowKey, HashColumns, Key};
 
-use crate::carrier::{EpochBits, Mark};
+use crate::carrier::{EpochBits, Mark, Seen};
 use crate::mark::Hierarchy;
 use crate::worker::masks::positions;
 
@@ -166,22 +166,31 @@ impl<K: Key> Flows<K> {
         }
     }
 
-    /// Keeps the packets that `keep` has a bit for.
+    /// Keeps the packets that `keep` has a bit for. Most of a burst's, as a rule: what lies before
+    /// the first gap stays where it is, and columns close one gap after the other.
     pub(crate) fn retain(&mut self, keep: u32) {
-        let mut kept = 0;
-        let mut columns = [0; COLUMNS];
-        for at in 0..self.len {
-            if keep >> at & 1 == 1 {
-                self.keys[kept] = self.keys[at];
-                self.places[kept] = self.places[at];
-                self.hierarchies[kept] = self.hierarchies[at];
-                for (after, before) in columns.iter_mut().zip(self.columns()) {
-                    *after |= (*before >> at & 1) << kept;
-                }
-                kept += 1;
+        let gone = !keep & self.all();
+        if gone == 0 {
+            return;
+        }
+        let first_gap = gone.trailing_zeros() as usize;
+        let mut kept = first_gap;
+        for at in first_gap..self.len {
+            self.keys[kept] = self.keys[at];
+            self.places[kept] = self.places[at];
+            self.hierarchies[kept] = self.hierarchies[at];
+            // No branch: which ones are kept is anything.
+            kept += (keep >> at & 1) as usize;
+        }
+        for column in self.columns() {
+            let mut rest = gone;
+            while *column != 0 && rest != 0 {
+                // The last gap first, so that the others stay where they are.
+                let before = (1 << rest.ilog2()) - 1;
+                *column = *column & before | *column >> 1 & !before;
+                rest &= before;
             }
         }
-        self.columns().into_iter().zip(columns).for_each(|(before, after)| *before = after);
         self.len = kept;
     }
 
@@ -228,34 +237,13 @@ impl<K: Key> Flows<K> {
         self.local
     }
 
-    /// Notes the mark that packet number `at` of these carries.
-    #[inline(always)]
-    pub(crate) fn set_mark(&mut self, at: usize, mark: Option<Mark>) {
-        if let Some(mark) = mark {
-            self.marked |= 1 << at;
-            self.set_said(at, mark);
-        }
-    }
-
-    /// Notes what packet number `at` of these, which has no valid mark, says of the one that it may
-    /// have had.
-    #[inline(always)]
-    pub(crate) fn set_unproven(&mut self, at: usize, mark: Option<Mark>) {
-        if let Some(mark) = mark {
-            self.set_said(at, mark);
-        }
-    }
-
-    /// Notes what a mark says, be it valid or not.
-    #[inline(always)]
-    fn set_said(&mut self, at: usize, mark: Mark) {
-        self.bits |= (mark.bit as u32 & 1) << at;
-        self.hierarchies[at] = mark.hierarchy;
-        if let Some(bits) = mark.epoch.get() {
-            self.dated |= 1 << at;
-            self.epoch_bits[0] |= (u32::from(bits) & 1) << at;
-            self.epoch_bits[1] |= (u32::from(bits) >> 1) << at;
-        }
+    /// Notes what all packets say of their marks, of which nothing is known yet.
+    #[inline]
+    pub(crate) fn set_seen(&mut self, seen: &Seen) {
+        let [bits, low, high] = seen.epochs();
+        (self.marked, self.bits, self.dated) = (seen.valid(), bits, seen.dated());
+        self.epoch_bits = [low & self.dated, high & self.dated];
+        self.hierarchies = seen.hierarchies();
     }
 
     /// Gives out by timestamp bit only packets of these from here on: bit 0 for 0, bit 1 for 1.
@@ -298,12 +286,6 @@ impl<K: Key> Flows<K> {
     #[inline]
     pub fn places(&self) -> &[(u16, u16)] {
         &self.places[..self.len]
-    }
-
-    /// The same, to be kept while marks are noted: the first so many count.
-    #[inline]
-    pub(crate) fn all_places(&self) -> ([(u16, u16); BURST], usize) {
-        (self.places, self.len)
     }
 
     /// Each packet's hierarchy.
@@ -475,11 +457,12 @@ mod tests {
         /// Each marked packet is given once, with its bit and in order; unmarked ones never.
         #[test]
         fn marked_packets_divide_by_bit(marks in prop::collection::vec(prop::option::of(0u8..8), 0..=BURST)) {
-            let mut flows = Flows::new();
+            let (mut flows, mut seen) = (Flows::new(), Seen::default());
             for (at, mark) in marks.iter().enumerate() {
                 flows.push(key(at), at, 14);
-                flows.set_mark(at, mark.map(Mark::from_bits));
+                seen.note(at, mark.map(Mark::from_bits), None);
             }
+            flows.set_seen(&seen);
             let wanted = |bit| {
                 let of_bit = |&(at, bits): &(usize, u8)| {
                     let mark = Mark::from_bits(bits);
@@ -508,14 +491,16 @@ mod tests {
             positions: u32,
         ) {
             let (mut entered, mut others) = (Flows::new(), Flows::new());
+            let mut seen = Seen::default();
             for (at, mark) in marks.iter().enumerate() {
                 if entering >> at & 1 == 1 {
                     entered.push(key(at), at, 14);
                 } else {
                     others.push(key(at), at, 14);
-                    others.set_mark(others.len() - 1, mark.map(Mark::from_bits));
+                    seen.note(others.len() - 1, mark.map(Mark::from_bits), None);
                 }
             }
+            others.set_seen(&seen);
             entered.stamp(1);
             let mut all = Flows::new();
             all.append(&others);
@@ -542,12 +527,13 @@ mod tests {
             newest in 8u64..1 << 40,
             back in prop::collection::vec(prop::option::of(0u64..8), 0..=BURST),
         ) {
-            let mut flows = Flows::new();
+            let (mut flows, mut seen) = (Flows::new(), Seen::default());
             for (at, back) in back.iter().enumerate() {
                 flows.push(key(at), at, 14);
                 let hierarchy = Hierarchy::from_bits(at as u8);
-                flows.set_mark(at, back.map(|back| Mark::of_epoch(newest - back, hierarchy)));
+                seen.note(at, back.map(|back| Mark::of_epoch(newest - back, hierarchy)), None);
             }
+            flows.set_seen(&seen);
             flows.date(newest);
             let back = back.into_iter().enumerate().filter_map(|(at, back)| Some((at, back?)));
             let (new, old): (Vec<_>, Vec<_>) = back.partition(|&(_, back)| back < 2);
@@ -565,11 +551,13 @@ mod tests {
 
         #[test]
         fn only_what_is_kept_remains_in_order(number in 0..=BURST, keep: u32) {
-            let mut flows = Flows::new();
+            let (mut flows, mut seen) = (Flows::new(), Seen::default());
             (0..number).for_each(|at| {
                 flows.push(key(at), at, 14);
-                flows.set_mark(at, (at % 3 > 0).then(|| Mark::of_epoch(at as u64, Hierarchy::HlCandidate)));
+                let mark = Mark::of_epoch(at as u64, Hierarchy::HlCandidate);
+                seen.note(at, (at % 3 > 0).then_some(mark), None);
             });
+            flows.set_seen(&seen);
             flows.date(19);
             let before: Vec<_> = flows.stale().collect();
             flows.retain(keep);

@@ -81,6 +81,7 @@ fn main() -> Result<()> {
     });
     let mut steps: Vec<_> = edge::stages().into_iter().chain(in_cycles).collect();
     steps.extend(edge::stacks());
+    steps.extend(edge::carriers());
     steps.retain(|step| wanted(step.name()));
     figures.extend(measure::in_turns(steps, rounds));
     // The EAL binds this thread to a CPU, so these come last.

@@ -6,6 +6,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use calumma_edge::carrier::Carrier;
 use calumma_edge::config::{Config, Role};
 use calumma_edge::forward::address::Mac;
 use calumma_edge::forward::counters::SlowCounters;
@@ -152,7 +153,7 @@ impl<F: Forwarder> Lcore<F> {
                 mtu: 1500,
             });
         }
-        let worker = stages::measuring_worker();
+        let worker = stages::measuring_worker(Carrier::default());
         Ok(Self { worker, ports, forwarder, pool, burst: Burst::new() })
     }
 

@@ -10,6 +10,7 @@
 //! of what plain forwarding costs. The generator floods the link, and what the link takes is what
 //! the switch carries: a full ring is tried again and nothing is dropped on the way.
 
+mod carriers;
 mod drawn;
 mod lcore;
 mod link;
@@ -19,6 +20,7 @@ mod sketching;
 mod stacks;
 mod stages;
 
+pub use carriers::carriers;
 pub use drawn::draw;
 pub use lcore::{eal, forwarding};
 pub use link::{Link, Measuring, SWITCH_CPU, Switch};

@@ -9,7 +9,7 @@ use calumma_chamelemon::frames::SessionPlan;
 use calumma_chamelemon::{
     Attention, Hierarchy, IngressGroup, Layout, Partition, SampleRate, SwitchHalf,
 };
-use calumma_edge::carrier::{Carry, IpId, Mark, Numbers, PlainTos, Signer};
+use calumma_edge::carrier::{Carrier, Carry, IpId, Mark, Numbers, PlainTos, Signer};
 use calumma_edge::measure::Measurement;
 use calumma_edge::packet::Packet;
 use calumma_edge::parse::parse;
@@ -81,7 +81,7 @@ pub fn stages() -> Vec<Case<'static>> {
     let (signer, numbers) = (Signer::new(Secret::new([7; 32]), 10), Numbers::new());
     let places: [(u16, u16); BURST] = std::array::from_fn(|at| (at as u16, 14));
     let (by_id, of_none) = (signer.clone(), Numbers::new());
-    let mut worker = measuring_worker();
+    let mut worker = measuring_worker(Carrier::default());
     vec![
         each(
             "edge.stage.parse.ns",
@@ -157,8 +157,8 @@ fn everything() -> (Layout, Attention) {
     (layout, attention)
 }
 
-/// A worker in the middle of an epoch in which it measures everything.
-pub(super) fn measuring_worker() -> Worker {
+/// A worker in the middle of an epoch in which it measures everything, with marks carried so.
+pub(super) fn measuring_worker(carrier: Carrier) -> Worker {
     let (layout, attention) = everything();
     let (keys, clock) = (layout.keys, EpochClock::new(EPOCH_NS, Guards::default()));
     let clock = clock.expect("a valid clock");
@@ -168,7 +168,8 @@ pub(super) fn measuring_worker() -> Worker {
     let (mut merger, mut mailboxes) = LcoreMerger::new(1);
     let system = Box::new(system.expect("a valid attention"));
     merger.begin(clock, 10, Secret::new([7; 32]), keys, vec![system]);
-    let mut worker = Worker::new(Policy::default(), Measurement::new(mailboxes.remove(0)));
+    let policy = Policy { carrier, ..Policy::default() };
+    let mut worker = Worker::new(policy, Measurement::new(mailboxes.remove(0)));
     worker.advance_to(clock.start_of(9) + EPOCH_NS / 2);
     worker.advance_to(clock.start_of(10) + EPOCH_NS / 2);
     worker
@@ -199,7 +200,7 @@ mod tests {
 
     #[test]
     fn the_worker_measures_what_the_last_step_is_named_for() {
-        let mut worker = measuring_worker();
+        let mut worker = measuring_worker(Carrier::default());
         let mut frames: Vec<Frame> = workload::keys(20, 1).iter().map(frame).collect();
         assert!(frames.iter().all(|frame| matches!(parse(&frame.0, 64), Parsed::Flow { .. })));
         worker.ingress(&mut frames);

@@ -38,6 +38,29 @@ impl FlowLabel<'_> {
     }
 }
 
+impl FlowLabel<'_> {
+    /// The fields of the mark that a packet carries.
+    #[inline]
+    pub(super) fn read_fields<P: Packet>(self, packet: &P, ip_offset: usize) -> Option<u8> {
+        let header = Self::header(packet.bytes(), ip_offset)?;
+        let word = u32::from_be_bytes(*header.first_chunk()?);
+        let fields = (word >> FIELDS_SHIFT) as u8;
+        let (signer, epoch) = (self.signer?, signed::epoch(fields));
+        let fits = signer.fits_ipv6(epoch, header, (word & SIGNATURE_MASK) as u16);
+        (fits && signed::is_valid(fields, self.claims)).then_some(fields)
+    }
+
+    /// The same, and takes the mark out.
+    #[inline]
+    pub(super) fn take_fields<P: Packet>(self, packet: &mut P, ip_offset: usize) -> Option<u8> {
+        let fields = self.read_fields(packet, ip_offset);
+        if fields.is_some() || self.signer.is_none() && self.can_carry(packet, ip_offset) {
+            Self::set(packet.bytes_mut(), ip_offset, 0);
+        }
+        fields
+    }
+}
+
 impl Carry for FlowLabel<'_> {
     #[inline]
     fn can_carry<P: Packet>(self, packet: &P, ip_offset: usize) -> bool {
@@ -57,23 +80,12 @@ impl Carry for FlowLabel<'_> {
 
     #[inline]
     fn read<P: Packet>(self, packet: &P, ip_offset: usize) -> Option<Mark> {
-        let header = Self::header(packet.bytes(), ip_offset)?;
-        let word = u32::from_be_bytes(*header.first_chunk()?);
-        let fields = (word >> FIELDS_SHIFT) as u8;
-        let (signer, epoch) = (self.signer?, signed::epoch(fields));
-        if !signer.fits_ipv6(epoch, header, (word & SIGNATURE_MASK) as u16) {
-            return None;
-        }
-        signed::mark(fields, self.claims)
+        self.read_fields(packet, ip_offset).map(signed::said)
     }
 
     #[inline]
     fn take<P: Packet>(self, packet: &mut P, ip_offset: usize) -> Option<Mark> {
-        let mark = self.read(packet, ip_offset);
-        if mark.is_some() || self.signer.is_none() && self.can_carry(packet, ip_offset) {
-            Self::set(packet.bytes_mut(), ip_offset, 0);
-        }
-        mark
+        self.take_fields(packet, ip_offset).map(signed::said)
     }
 
     #[inline]

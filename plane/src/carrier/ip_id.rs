@@ -16,8 +16,8 @@ use calumma_wire::DEFAULT_FABRIC_MTU;
 
 use self::bursts::{Read, Take, Write};
 use super::flow_label::FlowLabel;
-use super::signature::Signer;
-use super::{Carry, Mark, signed, update_checksum};
+use super::signature::{Signer, Signing};
+use super::{Carry, Mark, Seen, signed, update_checksum};
 use crate::mark::Hierarchy;
 use crate::packet::Packet;
 use crate::parse::Unmeasured;
@@ -50,6 +50,11 @@ const AUTHENTICATION_HEADER: u8 = 51;
 const DONT_FRAGMENT: u16 = 0x4000;
 const MORE_FRAGMENTS: u16 = 0x2000;
 const OFFSET: u16 = 0x1FFF;
+
+/// What of bytes 2 to 9 says that a datagram is a fragment.
+const FRAGMENT: u64 = ((MORE_FRAGMENTS | OFFSET) as u64) << 16;
+/// What of these says that it may not become several.
+const KEEPS_WHOLE: u64 = (DONT_FRAGMENT as u64) << 16;
 
 /// How a datagram stands to fragmentation.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -89,14 +94,15 @@ impl Datagram {
 /// and flags, which are anything, are none.
 #[inline(always)]
 fn is_markable(header: &[u8; 20], fabric_mtu: u16) -> bool {
-    let [_, _, a, b, _, _, c, d, ..] = *header;
-    let (length, word) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
-    if word & (OFFSET | MORE_FRAGMENTS) != 0 || header[9] == AUTHENTICATION_HEADER {
+    // Total length, identification, flags and offset, TTL, protocol: one load.
+    let [_, _, a, b, c, d, e, f, g, h, ..] = *header;
+    let word = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
+    if word & FRAGMENT != 0 || word as u8 == AUTHENTICATION_HEADER {
         return false;
     }
     // Negative where it is too long. Cleared where the bit is set that keeps it whole.
-    let room = i32::from(fabric_mtu) - i32::from(length);
-    room & !(i32::from(word) << DONT_FRAGMENT.leading_zeros() << 16) >= 0
+    let room = i64::from(fabric_mtu) - (word >> 48) as i64;
+    room & !((word << KEEPS_WHOLE.leading_zeros()) as i64) >= 0
 }
 
 /// The packet's IPv4 header; `None` where it is IPv6.
@@ -135,15 +141,12 @@ impl<'a> IpId<'a> {
         }
     }
 
-    /// The mark that a header carries.
+    /// The fields of the mark that a header carries.
     #[inline(always)]
-    fn mark(self, header: &[u8; 20], isa: impl Isa) -> Option<Mark> {
+    fn fields(self, header: &[u8; 20], signing: &mut Latest<'_>, isa: impl Isa) -> Option<u8> {
         let [fields, signature] = [header[4], header[5]];
-        let signing = self.signer?.ipv4(signed::epoch(fields));
-        if !signing.fits(header, signature, isa) {
-            return None;
-        }
-        signed::mark(fields, self.claims)
+        let fits = signing.of(signed::epoch(fields))?.fits(header, signature, isa);
+        (fits && signed::is_valid(fields, self.claims)).then_some(fields)
     }
 
     /// What a header says that can't have been marked as it is, and has a signature nevertheless.
@@ -153,32 +156,44 @@ impl<'a> IpId<'a> {
         if signing.fits(header, signature, Scalar) { signed::unproven(fields) } else { None }
     }
 
-    /// What [`Carry::read`] does.
+    /// The fields of the mark that a packet carries.
     #[inline(always)]
-    fn read_by<P: Packet>(self, packet: &P, ip_offset: usize, isa: impl Isa) -> Option<Mark> {
+    fn read_by<P: Packet>(
+        self,
+        packet: &P,
+        ip_offset: usize,
+        (signing, isa): (&mut Latest<'_>, impl Isa),
+    ) -> Option<u8> {
         match ipv4(packet.bytes(), ip_offset) {
-            Some(header) if self.may_be_marked(header) => self.mark(header, isa),
+            Some(header) if self.may_be_marked(header) => self.fields(header, signing, isa),
             Some(_) => None,
-            None => self.label().read(packet, ip_offset),
+            None => self.label().read_fields(packet, ip_offset),
         }
     }
 
-    /// What [`Carry::take`] does.
+    /// The same, and takes the mark out.
     #[inline(always)]
-    fn take_by<P: Packet>(self, packet: &mut P, ip_offset: usize, isa: impl Isa) -> Option<Mark> {
-        let Some(header) = ipv4(packet.bytes(), ip_offset) else {
-            return self.label().take(packet, ip_offset);
+    fn take_by<P: Packet>(
+        self,
+        packet: &mut P,
+        ip_offset: usize,
+        (signing, isa): (&mut Latest<'_>, impl Isa),
+    ) -> Option<u8> {
+        let header = packet.bytes_mut().get_mut(ip_offset..).and_then(<[u8]>::first_chunk_mut);
+        let Some(header) = header.filter(|header| header[0] >> 4 == 4) else {
+            return self.label().take_fields(packet, ip_offset);
         };
-        if !is_markable(header, self.fabric_mtu) {
-            return if self.may_be_marked(header) { self.mark(header, isa) } else { None };
+        let is_markable = is_markable(header, self.fabric_mtu);
+        if !is_markable && !self.may_be_marked(header) {
+            return None;
         }
-        let mark = self.mark(header, isa);
-        if mark.is_some() || self.signer.is_none() {
+        let fields = self.fields(header, signing, isa);
+        if is_markable && (fields.is_some() || self.signer.is_none()) {
             let is_atomic = u16::from_be_bytes([header[6], header[7]]) & DONT_FRAGMENT != 0;
-            let number = if is_atomic { 0 } else { self.numbers.next(header) };
-            Self::set(packet.bytes_mut(), ip_offset, number);
+            let number = self.numbers.next(header, !is_atomic);
+            update_checksum(header, 4, number.to_be_bytes());
         }
-        mark
+        fields
     }
 
     /// Whether a header from the network may carry a mark.
@@ -186,6 +201,30 @@ impl<'a> IpId<'a> {
     fn may_be_marked(self, header: &[u8; 20]) -> bool {
         let is_first = || Datagram::of(header, self.fabric_mtu) == Datagram::FirstFragment;
         is_markable(header, self.fabric_mtu) || is_first()
+    }
+}
+
+/// What signs the headers of the epoch that the latest one said: nearly always the next says the
+/// same.
+struct Latest<'a> {
+    signer: Option<&'a Signer>,
+    /// The epoch's three bits.
+    epoch: u8,
+    signing: Option<Signing<'a>>,
+}
+
+impl<'a> Latest<'a> {
+    fn new(signer: Option<&'a Signer>) -> Self {
+        Self { signer, epoch: u8::MAX, signing: None }
+    }
+
+    /// What signs those of the epoch of these three bits; `None` where there is no signer.
+    #[inline(always)]
+    fn of(&mut self, epoch: u8) -> Option<Signing<'a>> {
+        if epoch != self.epoch {
+            (self.epoch, self.signing) = (epoch, self.signer.map(|signer| signer.ipv4(epoch)));
+        }
+        self.signing
     }
 }
 
@@ -234,12 +273,12 @@ impl Carry for IpId<'_> {
 
     #[inline]
     fn read<P: Packet>(self, packet: &P, ip_offset: usize) -> Option<Mark> {
-        self.read_by(packet, ip_offset, Scalar)
+        self.read_by(packet, ip_offset, (&mut Latest::new(self.signer), Scalar)).map(signed::said)
     }
 
     #[inline]
     fn take<P: Packet>(self, packet: &mut P, ip_offset: usize) -> Option<Mark> {
-        self.take_by(packet, ip_offset, Scalar)
+        self.take_by(packet, ip_offset, (&mut Latest::new(self.signer), Scalar)).map(signed::said)
     }
 
     #[inline]
@@ -256,23 +295,13 @@ impl Carry for IpId<'_> {
     }
 
     #[inline]
-    fn read_all<P: Packet>(
-        self,
-        packets: &[P],
-        places: &[(u16, u16)],
-        each: impl FnMut(usize, Option<Mark>, Option<Mark>),
-    ) {
-        self.engine().run(Read { by: self, packets, places, each });
+    fn read_all<P: Packet>(self, packets: &[P], places: &[(u16, u16)]) -> Seen {
+        self.engine().run(Read { by: self, packets, places })
     }
 
     #[inline]
-    fn take_all<P: Packet>(
-        self,
-        packets: &mut [P],
-        places: &[(u16, u16)],
-        each: impl FnMut(usize, Option<Mark>, Option<Mark>),
-    ) {
-        self.engine().run(Take { by: self, packets, places, each });
+    fn take_all<P: Packet>(self, packets: &mut [P], places: &[(u16, u16)]) -> Seen {
+        self.engine().run(Take { by: self, packets, places })
     }
 
     #[inline]
@@ -329,18 +358,19 @@ impl Numbers {
         Self { counters, key: drawn() }
     }
 
-    /// The next one of a packet with this header.
-    #[inline]
-    fn next(&self, header: &[u8; 20]) -> u16 {
+    /// The next one of a packet with this header; 0 where it needs none, by the same instructions:
+    /// which packets may be fragmented no CPU foresees.
+    #[inline(always)]
+    fn next(&self, header: &[u8; 20], needed: bool) -> u16 {
         let [.., a, b, c, d, e, f, g, h] = *header;
         let addresses = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
         let hash = (addresses ^ self.key).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let hash = (hash ^ hash >> 32).wrapping_mul(self.key | 1);
         let counter = &self.counters[(hash >> 56) as usize % COUNTERS];
-        let number = counter.get().wrapping_add(1);
+        let number = counter.get().wrapping_add(needed.into());
         counter.set(number);
         // Not the same for all that share the counter.
-        number.wrapping_add((hash >> 40) as u16)
+        number.wrapping_add((hash >> 40) as u16) & 0_u16.wrapping_sub(needed.into())
     }
 }
 

@@ -10,9 +10,10 @@
 use super::{EpochBits, Mark};
 use crate::mark::Hierarchy;
 
-const EPOCH_SHIFT: u32 = 5;
+pub(super) const EPOCH_SHIFT: u32 = 5;
 const HIERARCHY_SHIFT: u32 = 3;
-const RESERVED: u8 = 0b111;
+/// Those of other systems.
+pub(super) const RESERVED: u8 = 0b111;
 
 /// The bit of a claim.
 pub(super) const CLAIM: u8 = 0b010;
@@ -24,30 +25,41 @@ pub(super) fn fields(mark: Mark) -> u8 {
     epoch << EPOCH_SHIFT | mark.hierarchy.bits() << HIERARCHY_SHIFT
 }
 
-/// The mark that these fields say, where packets may have claims in epochs with the timestamp bits
+/// Whether fields say a mark, where packets may have claims in epochs with the timestamp bits
 /// `claims`, bit 0 for 0 and bit 1 for 1.
 #[inline(always)]
-pub(super) fn mark(fields: u8, claims: u8) -> Option<Mark> {
+pub(super) fn is_valid(fields: u8, claims: u8) -> bool {
+    let allowed = if claims >> (epoch(fields) & 1) & 1 == 1 { CLAIM } else { 0 };
+    fields & RESERVED & !allowed == 0
+}
+
+/// The mark that valid fields say.
+#[inline(always)]
+pub(super) fn said(fields: u8) -> Mark {
     let epoch = epoch(fields);
-    let mark = Mark {
+    Mark {
         bit: usize::from(epoch & 1),
-        hierarchy: Hierarchy::from_bits(fields >> HIERARCHY_SHIFT),
+        hierarchy: hierarchy(fields),
         epoch: EpochBits::of(epoch.into()),
         way: None,
-    };
-    let allowed = if claims >> (epoch & 1) & 1 == 1 { CLAIM } else { 0 };
-    (fields & RESERVED & !allowed == 0).then_some(mark)
+    }
 }
 
 /// The mark that these fields say where their signature does not fit: of an epoch that is over,
 /// perhaps, in which packets may have had claims.
 #[cold]
 pub(super) fn unproven(fields: u8) -> Option<Mark> {
-    mark(fields, 0b11)
+    is_valid(fields, 0b11).then(|| said(fields))
 }
 
 /// The epoch's low three bits in these fields.
 #[inline(always)]
 pub(super) fn epoch(fields: u8) -> u8 {
     fields >> EPOCH_SHIFT
+}
+
+/// The hierarchy in these fields.
+#[inline(always)]
+pub(super) fn hierarchy(fields: u8) -> Hierarchy {
+    Hierarchy::from_bits(fields >> HIERARCHY_SHIFT)
 }

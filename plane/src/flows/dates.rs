@@ -74,23 +74,24 @@ fn latest(newest: u64, bit: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::carrier::Mark;
+    use crate::carrier::{Mark, Seen};
     use calumma_sketch::FlowKey;
 
     /// Eight epochs are distinguished, and none of these packets counts as marked.
     #[test]
     fn what_packets_without_a_mark_say_is_how_old_they_are() {
         for newest in 96..104 {
-            let mut flows = Flows::<FlowKey>::new();
+            let (mut flows, mut seen) = (Flows::<FlowKey>::new(), Seen::default());
             for at in 0..10 {
                 flows.push(FlowKey::from_words(at as u32, 0, 0, 17), at, 14);
                 let mark = Mark::of_epoch(newest - at as u64, Hierarchy::HlCandidate);
                 match at {
-                    8 => flows.set_mark(at, Some(mark)),
-                    9 => flows.set_unproven(at, None),
-                    _ => flows.set_unproven(at, Some(mark)),
+                    8 => seen.note(at, Some(mark), None),
+                    9 => seen.note(at, None, None),
+                    _ => seen.note(at, None, Some(mark)),
                 }
             }
+            flows.set_seen(&seen);
             flows.date(newest);
             let said: Vec<_> = (0..10).map(|at| flows.unproven(at)).collect();
             let wanted = (0..8).map(|back| Some((Hierarchy::HlCandidate, back)));

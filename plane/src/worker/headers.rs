@@ -132,7 +132,7 @@ pub(super) fn keep_carried<K: Key, P: Packet>(
     if of == 0 {
         return 0;
     }
-    let Some(carried) = marks.carried(packets, flows.places()) else { return 0 };
+    let Some(carried) = marks.carried(packets, (flows.places(), of)) else { return 0 };
     leave_out(carried | !of, policy, counters, flows, |_, _| Unmeasured::NoCarrier)
 }
 
@@ -144,7 +144,7 @@ pub(super) fn leave_out_uncarried<K: Key, P: Packet>(
     (flows, of): (&mut Flows<K>, u32),
 ) {
     if of != 0
-        && let Some(carried) = marks.carried(packets, flows.places())
+        && let Some(carried) = marks.carried(packets, (flows.places(), of))
         && !carried & of != 0
     {
         flows.retain(carried | !of);

@@ -4,7 +4,9 @@ use calumma_sketch::Key;
 
 use super::By;
 use super::masks::positions;
-use crate::carrier::{Carrier, Carry, Detached, FlowLabel, IpId, Mark, Numbers, Signer, Unmarked};
+use crate::carrier::{
+    Carrier, Carry, Detached, FlowLabel, IpId, Mark, Numbers, Seen, Signer, Unmarked,
+};
 use crate::counters::Counters;
 use crate::flows::Flows;
 use crate::measure::Active;
@@ -83,21 +85,30 @@ impl<'a> Marks<'a> {
         }
     }
 
-    /// A bit for each of the places whose packet, one that leaves without a valid mark, may have
-    /// entered with one; `None` where all may.
-    pub(super) fn carried<P: Packet>(self, packets: &[P], places: &[(u16, u16)]) -> Option<u32> {
-        fn of<P: Packet>(by: impl Carry, packets: &[P], places: &[(u16, u16)]) -> u32 {
-            let carried = |&(at, ip_offset): &(u16, u16)| {
+    /// A bit for each of the places that `of` has one for, those of packets that leave without a
+    /// valid mark, whose packet may have entered with one; `None` where all may.
+    pub(super) fn carried<P: Packet>(
+        self,
+        packets: &[P],
+        (places, of): (&[(u16, u16)], u32),
+    ) -> Option<u32> {
+        fn among<P: Packet>(
+            by: impl Carry,
+            packets: &[P],
+            (places, of): (&[(u16, u16)], u32),
+        ) -> u32 {
+            let carried = |number: &usize| {
+                let (at, ip_offset) = places[*number];
                 by.may_have_carried(&packets[usize::from(at)], usize::from(ip_offset))
             };
-            let bits = places.iter().map(carried).enumerate();
-            bits.fold(0, |mask, (number, carried)| mask | u32::from(carried) << number)
+            positions(of).filter(carried).fold(0, |mask, number| mask | 1 << number)
         }
+        let which = (places, of);
         match self.carrier {
             Carrier::Tos(_) | Carrier::SignedTos(_) | Carrier::Unchosen => None,
-            Carrier::FlowLabel => Some(of(self.label(), packets, places)),
-            Carrier::IpId => Some(of(self.ip_id(), packets, places)),
-            Carrier::Shim(shim) => Some(of(shim, packets, places)),
+            Carrier::FlowLabel => Some(among(self.label(), packets, which)),
+            Carrier::IpId => Some(among(self.ip_id(), packets, which)),
+            Carrier::Shim(shim) => Some(among(shim, packets, which)),
         }
     }
 
@@ -162,11 +173,7 @@ impl<'a> Marks<'a> {
         flows: &mut Flows<K>,
     ) {
         fn all<K: Key, P: Packet>(by: impl Carry, packets: &mut [P], flows: &mut Flows<K>) {
-            let (places, len) = flows.all_places();
-            by.take_all(packets, &places[..len], |number, mark, unproven| {
-                flows.set_unproven(number, unproven);
-                flows.set_mark(number, mark);
-            });
+            flows.set_seen(&by.take_all(packets, flows.places()));
         }
         by_carrier!(self, by => all(by, packets, flows), _ => set_detached(detached, flows));
     }
@@ -323,11 +330,7 @@ impl<'a> Marks<'a> {
         flows: &mut Flows<K>,
     ) {
         fn all<K: Key, P: Packet>(by: impl Carry, packets: &[P], flows: &mut Flows<K>) {
-            let (places, len) = flows.all_places();
-            by.read_all(packets, &places[..len], |number, mark, unproven| {
-                flows.set_unproven(number, unproven);
-                flows.set_mark(number, mark);
-            });
+            flows.set_seen(&by.read_all(packets, flows.places()));
         }
         by_carrier!(self, by => all(by, packets, flows), _ => set_detached(detached, flows));
     }
@@ -348,9 +351,10 @@ pub(super) fn detach<P: Packet>(carrier: Carrier, packets: &mut [P], of: u32) ->
 
 /// Notes the marks of packets that were detached.
 fn set_detached<K: Key>(detached: Option<&Detached>, flows: &mut Flows<K>) {
-    for number in 0..flows.len() {
-        let at = usize::from(flows.places()[number].0);
-        let mark = detached.and_then(|of| of.marks.get(at).copied().flatten());
-        flows.set_mark(number, mark);
+    let mut seen = Seen::default();
+    for (number, &(at, _)) in flows.places().iter().enumerate() {
+        let mark = detached.and_then(|of| of.marks.get(usize::from(at)).copied().flatten());
+        seen.note(number, mark, None);
     }
+    flows.set_seen(&seen);
 }

@@ -2,9 +2,9 @@
 
 use calumma_sketch::simd::{Isa, Work};
 
-use super::{IpId, is_markable};
+use super::{IpId, Latest, is_markable};
 use crate::carrier::signature::Signer;
-use crate::carrier::{Carry, Mark, signed, update_checksum};
+use crate::carrier::{Carry, Mark, Seen, signed, update_checksum};
 use crate::mark::Hierarchy;
 use crate::packet::Packet;
 
@@ -42,44 +42,46 @@ impl<P: Packet> Work for Write<'_, '_, P> {
 }
 
 /// Reads the marks of a burst.
-pub(super) struct Read<'a, 'b, P, F> {
+pub(super) struct Read<'a, 'b, P> {
     pub(super) by: IpId<'a>,
     pub(super) packets: &'b [P],
     pub(super) places: &'b [(u16, u16)],
-    pub(super) each: F,
 }
 
-impl<P: Packet, F: FnMut(usize, Option<Mark>, Option<Mark>)> Work for Read<'_, '_, P, F> {
-    type Output = ();
+impl<P: Packet> Work for Read<'_, '_, P> {
+    type Output = Seen;
 
     #[inline(always)]
-    fn work(mut self, isa: impl Isa) {
+    fn work(self, isa: impl Isa) -> Seen {
+        let (mut seen, mut signing) = (Seen::default(), Latest::new(self.by.signer));
         for (number, &(at, ip_offset)) in self.places.iter().enumerate() {
             let (packet, ip_offset) = (&self.packets[usize::from(at)], usize::from(ip_offset));
-            let mark = self.by.read_by(packet, ip_offset, isa);
-            (self.each)(number, mark, self.by.unproven_without(mark, packet, ip_offset));
+            let fields = self.by.read_by(packet, ip_offset, (&mut signing, isa));
+            seen.note_signed(number, fields, || self.by.unproven(packet, ip_offset));
         }
+        seen
     }
 }
 
 /// Takes the marks out of a burst.
-pub(super) struct Take<'a, 'b, P, F> {
+pub(super) struct Take<'a, 'b, P> {
     pub(super) by: IpId<'a>,
     pub(super) packets: &'b mut [P],
     pub(super) places: &'b [(u16, u16)],
-    pub(super) each: F,
 }
 
-impl<P: Packet, F: FnMut(usize, Option<Mark>, Option<Mark>)> Work for Take<'_, '_, P, F> {
-    type Output = ();
+impl<P: Packet> Work for Take<'_, '_, P> {
+    type Output = Seen;
 
     #[inline(always)]
-    fn work(mut self, isa: impl Isa) {
+    fn work(self, isa: impl Isa) -> Seen {
+        let (mut seen, mut signing) = (Seen::default(), Latest::new(self.by.signer));
         for (number, &(at, ip_offset)) in self.places.iter().enumerate() {
             let (packet, ip_offset) = (&mut self.packets[usize::from(at)], usize::from(ip_offset));
-            let mark = self.by.take_by(packet, ip_offset, isa);
-            (self.each)(number, mark, self.by.unproven_without(mark, packet, ip_offset));
+            let fields = self.by.take_by(packet, ip_offset, (&mut signing, isa));
+            seen.note_signed(number, fields, || self.by.unproven(packet, ip_offset));
         }
+        seen
     }
 }
 
@@ -142,22 +144,17 @@ mod tests {
             burst[1].bytes_mut()[19] ^= 1;
             burst[2].bytes_mut()[20] = 0x20;
             let mut singly = burst.clone();
-            let (mut read, mut taken) = (Vec::new(), Vec::new());
-            by.read_all(&burst, &places, |number, mark, unproven| {
-                read.push((number, mark, unproven));
-            });
-            by.take_all(&mut burst, &places, |number, mark, unproven| {
-                taken.push((number, mark, unproven));
-            });
-            let one_by_one = places.iter().enumerate().map(|(number, &(at, _))| {
+            let read = by.read_all(&burst, &places);
+            let taken = by.take_all(&mut burst, &places);
+            let mut one_by_one = Seen::default();
+            for (number, &(at, _)) in places.iter().enumerate() {
                 let frame = &mut singly[usize::from(at)];
                 let mark = by.take(frame, 14);
-                (number, mark, if mark.is_none() { by.unproven(frame, 14) } else { None })
-            });
-            let one_by_one: Vec<_> = one_by_one.collect();
-            let valid = read.iter().filter(|(_, mark, _)| mark.is_some()).count();
-            assert_eq!(valid, if signer.is_some() { 25 } else { 0 });
-            assert_eq!((&taken, &read), (&one_by_one, &one_by_one));
+                let unproven = if mark.is_none() { by.unproven(frame, 14) } else { None };
+                one_by_one.note(number, mark, unproven);
+            }
+            assert_eq!(read.valid().count_ones(), if signer.is_some() { 25 } else { 0 });
+            assert_eq!((taken, read), (one_by_one, one_by_one));
             assert_eq!(burst, singly);
         }
     }

@@ -39,13 +39,13 @@ fn a_mark_is_the_identification_and_an_atomic_datagram_leaves_with_none() {
     }
 }
 
-/// Whatever else leaves in between.
+/// Whatever else leaves in between, to others or to the same host.
 #[test]
 fn datagrams_that_may_become_fragments_leave_with_numbers_that_rise() {
     let (signer, numbers) = (signer(), Numbers::new());
     let carrier = IpId::new(Some(&signer), &numbers);
-    let leave = |host: u8| {
-        let mut bytes = datagram(0, 17);
+    let leave = |word: u16, host: u8| {
+        let mut bytes = datagram(word, 17);
         bytes[29] = host;
         bytes[24..26].fill(0);
         let right = checksum(&bytes[14..34]);
@@ -61,17 +61,18 @@ fn datagrams_that_may_become_fragments_leave_with_numbers_that_rise() {
             let mut header = *datagram(0, 17)[14..].first_chunk::<20>().unwrap();
             header[15] = host;
             let before: Vec<u16> = numbers.counters.iter().map(Cell::get).collect();
-            numbers.next(&header);
+            numbers.next(&header, true);
             let after = numbers.counters.iter().map(Cell::get);
             before.into_iter().zip(after).position(|(before, after)| before != after)
         };
         counter(one) == counter(other)
     };
     let other = (3..).find(|&host| !shared(2, host)).unwrap();
-    let mut before = leave(2);
+    let mut before = leave(0, 2);
     for _ in 0..=u16::MAX {
-        leave(other);
-        let number = leave(2);
+        leave(0, other);
+        assert_eq!(leave(0x4000, 2), 0);
+        let number = leave(0, 2);
         assert_eq!(number, before.wrapping_add(1));
         before = number;
     }
