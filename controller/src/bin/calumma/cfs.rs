@@ -5,6 +5,7 @@ use std::io::{Write as _, stdout};
 use std::time::Duration;
 
 use calumma_cfs_analysis::{BlackHole, FlowCount, HopCount, Loop, Loss, Spread};
+use calumma_controller::cfs::config::CfsConfig;
 use calumma_controller::cfs::{
     FlowsInWindow, LoopsInWindow, LossesInWindow, PinnedFlows, PinsWanted, SpreadsInWindow,
 };
@@ -12,6 +13,7 @@ use calumma_controller::report::Flow;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 
 use crate::client::Client;
 use crate::flow;
@@ -61,6 +63,15 @@ pub(crate) enum Ask {
         /// Pin no flow by this any more
         #[arg(long, conflicts_with = "flows")]
         none: bool,
+        /// One JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// What of the section `[cfs]` changes while switches measure: shows it, or changes fields
+    Config {
+        /// `entries=8192`, `alpha=auto`, `pin=victims,heavy`; all others stay
+        #[arg(value_name = "FIELD=VALUE", value_parser = change)]
+        changes: Vec<(String, Value)>,
         /// One JSON object
         #[arg(long)]
         json: bool,
@@ -116,6 +127,17 @@ pub(crate) fn show(client: &Client, ask: Ask) -> anyhow::Result<()> {
                 client.get(path)?
             };
             let text = if json { serde_json::to_string(&pinned)? + "\n" } else { pins(&pinned) };
+            Ok(write!(stdout(), "{text}")?)
+        }
+        Ask::Config { changes, json } => {
+            let path = "/api/v1/cfs/config";
+            let found: CfsConfig = if changes.is_empty() {
+                client.get(path)?
+            } else {
+                let changes: Map<String, Value> = changes.into_iter().collect();
+                client.post_json(path, &serde_json::to_vec(&changes)?)?
+            };
+            let text = if json { serde_json::to_string(&found)? + "\n" } else { config(&found)? };
             Ok(write!(stdout(), "{text}")?)
         }
         Ask::Loops { windows } => {
@@ -186,6 +208,43 @@ fn pins(of: &PinnedFlows) -> String {
         let _ = writeln!(text, "  {node} can't pin flows: update it");
     }
     text
+}
+
+/// A field that is to be otherwise.
+fn change(text: &str) -> Result<(String, Value), String> {
+    let (field, value) = text.split_once('=').ok_or("must be FIELD=VALUE, as entries=8192")?;
+    let value = match field {
+        "pin" => value.split(',').filter(|kind| !kind.is_empty()).collect(),
+        _ => serde_json::from_str(value).unwrap_or_else(|_| value.into()),
+    };
+    Ok((field.to_owned(), value))
+}
+
+/// A row for every field, and what switches were sent of it where they measure by it.
+fn config(of: &CfsConfig) -> anyhow::Result<String> {
+    let plain = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        Value::Array(all) => {
+            let all: Vec<&str> = all.iter().filter_map(Value::as_str).collect();
+            if all.is_empty() { "none".to_owned() } else { all.join(",") }
+        }
+        Value::Null => "-".to_owned(),
+        other => other.to_string(),
+    };
+    let all = serde_json::to_value(of)?;
+    let mut text = format!("{:<22} {:>16} {:>10}\n", "field", "wanted", "sent");
+    for (field, wanted) in all.as_object().into_iter().flatten() {
+        if matches!(field.as_str(), "sent" | "without") {
+            continue;
+        }
+        let sent = all["sent"].get(field).map_or(String::new(), plain);
+        let row = format!("{field:<22} {:>16} {sent:>10}", plain(wanted));
+        let _ = writeln!(text, "{}", row.trim_end());
+    }
+    for node in &of.without {
+        let _ = writeln!(text, "{node} can't follow: update it");
+    }
+    Ok(text)
 }
 
 fn top(of: &FlowsInWindow) -> String {
@@ -295,7 +354,7 @@ fn losses(of: &LossesInWindow) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -344,6 +403,31 @@ mod tests {
         let none = |monitored| hops(&flows(&json!([]), monitored)).trim().to_owned();
         assert_eq!(none(2), "1 not among the flows that are listed");
         assert_eq!(none(1), "1 no packet");
+    }
+
+    #[test]
+    fn fields_are_changed_by_name_and_shown_beside_what_switches_were_sent() {
+        let read = |text| change(text).unwrap().1;
+        assert_eq!(read("entries=8192"), json!(8192));
+        assert_eq!([read("alpha=auto"), read("alpha=0.8")], [json!("auto"), json!(0.8)]);
+        assert_eq!(
+            [read("pin=victims,heavy"), read("pin=")],
+            [json!(["victims", "heavy"]), json!([])]
+        );
+        assert!(change("entries").unwrap_err().contains("FIELD=VALUE"));
+        let of = json!({ "entries": 512, "alpha": null, "grade": "fold", "claim": false, "pins": 64,
+            "pin": [], "flows_listed": 1000, "heavy_packets": 7, "heavy_change_packets": 8,
+            "superspreader": 9, "coverage_wanted": 0.9, "without": ["e2"],
+            "sent": { "entries": 1024, "alpha": null, "grade": "greedy", "claim": false } });
+        let text = config(&serde_json::from_value(of).unwrap()).unwrap();
+        let lines = words(&text);
+        let row = |field: &str| lines.iter().find(|line| line[0] == field).unwrap().clone();
+        assert_eq!(row("entries"), ["entries", "512", "1024"]);
+        assert_eq!(row("grade"), ["grade", "fold", "greedy"]);
+        assert_eq!(row("alpha"), ["alpha", "-", "-"]);
+        assert_eq!(row("heavy_packets"), ["heavy_packets", "7"]);
+        assert_eq!(row("pin"), ["pin", "none"]);
+        assert!(text.ends_with("e2 can't follow: update it\n"), "{text}");
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! What CFS puts into the envelope. All numbers are little-endian.
 //!
 //! A [`Setup`] is what all switches of a network have in common. A [`Plan`] has what may change
-//! from window to window: [`Pins`], the table's share of the memory, and [`Overrides`] of the setup.
-//! The body of a side is a [`Window`], except that of the ingress side, which is empty: packets that
-//! enter the network are recorded in the same table as those that leave it, by the bit that they are
-//! stamped with. The body of a notice is a [`Notice`].
+//! from window to window: [`Pins`], the table's share of the memory, and [`Overrides`] of the
+//! setup. The body of a side is a [`Window`], except that of the ingress side, which is empty:
+//! packets that enter the network are recorded in the same table as those that leave it, by the bit
+//! that they are stamped with. The body of a notice is a [`Notice`].
 
 mod ends;
 mod entries;

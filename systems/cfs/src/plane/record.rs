@@ -38,8 +38,8 @@ pub(super) struct Common {
 }
 
 impl Common {
-    /// The grade by a rule of a flow whose first packet had come so far: [`Setup::grade_at`], within
-    /// work that already runs on `isa`.
+    /// The grade by a rule of a flow whose first packet had come so far: [`Setup::grade_at`],
+    /// within work that already runs on `isa`.
     #[inline(always)]
     fn grade(&self, isa: impl Isa, by: Graded, of: (&Hashes, u32), way: Way) -> u32 {
         let (hashes, seed) = of;
