@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(now.setup, first.with(overrides), "the filter and the residual stay");
         assert_eq!((now.thresholds.heavy_packets, now.pins), (7, 256));
         assert!(now.pin.heavy && !now.pin.victims);
-        // What is not said is as ever.
+        // What is not said goes back to what it was.
         assert_eq!(it.reload(&file), Ok(vec![]));
         assert_eq!((it.overrides(), it.share()), (Overrides::default(), By::Setup));
         assert_eq!(it.now(), it.first());

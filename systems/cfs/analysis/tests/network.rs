@@ -346,7 +346,7 @@ fn check_settings(
     network.run(true, "that is sent", || get(controller, path)["sent"]["grade"] == "greedy");
     let known = complete();
     network.run(true, "more windows", || complete() >= known + 4);
-    // The window's length waits, and what the file does not say is as ever.
+    // The window's length waits, and what the file does not say goes back to its default.
     controller.reload(read_again);
     let after = get(controller, path);
     assert_eq!((&after["grade"], &after["heavy_packets"]), (&"fold".into(), &10_000.into()));
