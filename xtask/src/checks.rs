@@ -88,7 +88,7 @@ fn fuzzed(steps: &mut Steps) -> Result<()> {
     }
     let command = |target: Target| Ok((target.title(), target.run(Built::Quickly, FUZZ_SECONDS)?));
     let targets = targets.into_iter().map(command).collect::<Result<_>>()?;
-    steps.side_by_side("fuzzing", targets)
+    steps.side_by_side("fuzzing", targets, fuzz::executed)
 }
 
 /// `cargo test` that runs nothing.

@@ -6,7 +6,7 @@
 //! tests have been built with. Both have a second half, for the workspace of SQL.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use anyhow::{Context, Result};
 
@@ -118,6 +118,17 @@ impl Target {
     }
 }
 
+/// How many inputs a target ran, by the statistics that it ends with.
+pub(crate) fn executed(output: &Output) -> String {
+    let printed = String::from_utf8_lossy(&output.stderr);
+    let count = |name: &str| {
+        let line = printed.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.map_or("an unknown number of", str::trim).to_owned()
+    };
+    let (inputs, new) = ("stat::number_of_executed_units", "stat::new_units_added");
+    format!("{} inputs, {} new ones kept", count(inputs), count(new))
+}
+
 /// What a package's fuzz targets are named after: the last part of its folder.
 fn short(folder: &str) -> &str {
     folder.rsplit('/').next().unwrap_or(folder)
@@ -208,6 +219,14 @@ mod tests {
             let program = format!("name = \"{}\"", target.program());
             assert!(manifest.contains(&program), "{}: no program {program}", target.folder);
         }
+    }
+
+    #[test]
+    fn what_a_target_ran_is_read_from_its_statistics() {
+        let stderr = b"#9 DONE\nstat::number_of_executed_units: 123\nstat::new_units_added:  4\n";
+        let output =
+            Output { status: Default::default(), stdout: Vec::new(), stderr: stderr.into() };
+        assert_eq!(executed(&output), "123 inputs, 4 new ones kept");
     }
 
     #[test]

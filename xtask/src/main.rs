@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
-use nightly::Night;
+use nightly::{Night, Part};
 use shell::sudo;
 
 /// Set-up, demo and tests of Calumma
@@ -116,6 +116,9 @@ enum Command {
     /// finds something. Fuzzing and AddressSanitizer need nightly Rust. Corpora grow in the `fuzz`
     /// folders beside the targets.
     Nightly {
+        /// Only these parts; all, one after another, when left out
+        #[arg(long, value_enum, value_delimiter = ',', value_name = "PART")]
+        only: Vec<Part>,
         /// How many seeds of each scenario
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
         seeds: u64,
@@ -205,8 +208,8 @@ fn main() -> ExitCode {
         Command::Package { out, check } => package::run(out.as_deref(), check),
         Command::Hygiene { dependencies } => hygiene::run(dependencies),
         Command::Test => checks::run(),
-        Command::Nightly { seeds, fuzz, small, out } => {
-            nightly::run(&Night { seeds, fuzz_seconds: fuzz, small, out: &out })
+        Command::Nightly { only, seeds, fuzz, small, out } => {
+            nightly::run(&Night { only: &only, seeds, fuzz_seconds: fuzz, small, out: &out })
         }
     };
     match result {

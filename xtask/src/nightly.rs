@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
+use clap::ValueEnum;
 
 use crate::fuzz::{self, Built, Target};
 use crate::release;
@@ -15,8 +16,29 @@ use crate::shell::{self, cargo};
 use crate::steps::Steps;
 use crate::{checks, machine};
 
+/// What a night consists of, in the order in which it is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Part {
+    /// Sketches of many sizes, decoded
+    Sweeps,
+    /// Live fabrics with mixed load and random faults, and with routers of all kinds
+    Soaks,
+    /// Threads of a switch in drawn schedules
+    Schedules,
+    /// AddressSanitizer over vector instructions and the bindings to DPDK
+    Addresses,
+    /// ThreadSanitizer over the switch and the controller
+    Threads,
+    /// The fuzz targets
+    Fuzzing,
+    /// Every simulated scenario under many seeds
+    Scenarios,
+}
+
 /// How much is played, and where to.
 pub(crate) struct Night<'a> {
+    /// The parts to run; all where it is empty.
+    pub(crate) only: &'a [Part],
     /// Seeds of every scenario.
     pub(crate) seeds: u64,
     /// How long each fuzz target runs.
@@ -27,36 +49,61 @@ pub(crate) struct Night<'a> {
     pub(crate) out: &'a Path,
 }
 
-pub(crate) fn run(night: &Night<'_>) -> Result<ExitCode> {
-    let sized = |mut command: Command| {
-        if !night.small {
+impl Night<'_> {
+    fn has(&self, part: Part) -> bool {
+        self.only.is_empty() || self.only.contains(&part)
+    }
+
+    /// The command, with as much to play as this night has.
+    fn sized(&self, mut command: Command) -> Command {
+        if !self.small {
             command.env("CALUMMA_SWEEPS", "large");
         }
         command
-    };
+    }
+}
+
+pub(crate) fn run(night: &Night<'_>) -> Result<ExitCode> {
     let mut steps = Steps::start()?;
     steps.work("preparing the machine", || {
         machine::prepare()?;
         machine::prepare_tests();
         machine::add_rust_components()
     })?;
+    for part in Part::value_variants() {
+        if night.has(*part) {
+            run_part(*part, night, &mut steps)?;
+        }
+    }
+    Ok(steps.finish())
+}
 
-    let mut sweeps = cargo();
-    sweeps.args(["test", "--package", "calumma-sketch", "--test", "decode_success"]);
-    steps.tests("sweeping over sketches", sized(sweeps))?;
-    let mut soak = cargo();
-    soak.args(["test", "--package", "calumma-testbed", "--test", "live", "--no-fail-fast"]);
-    soak.args(["--", "--ignored", "soak", "routers"]);
-    let mut soak = sized(soak);
-    as_root(&mut soak)?;
-    steps.tests("soaking, and routers of all kinds", soak)?;
+fn run_part(part: Part, night: &Night<'_>, steps: &mut Steps) -> Result<()> {
+    match part {
+        Part::Sweeps => {
+            let mut sweeps = cargo();
+            sweeps.args(["test", "--package", "calumma-sketch", "--test", "decode_success"]);
+            steps.tests("sweeping over sketches", night.sized(sweeps))
+        }
+        Part::Soaks => {
+            let mut soak = cargo();
+            soak.args(["test", "--package", "calumma-testbed", "--test", "live"]);
+            soak.args(["--no-fail-fast", "--", "--ignored", "soak", "routers"]);
+            let mut soak = night.sized(soak);
+            as_root(&mut soak)?;
+            steps.tests("soaking, and routers of all kinds", soak)
+        }
+        Part::Schedules => {
+            steps.tests("testing under many drawn schedules", night.sized(schedules::tests()))
+        }
+        Part::Addresses => checks::sanitized(steps),
+        Part::Threads => run_threads(steps),
+        Part::Fuzzing => run_targets(steps, night.fuzz_seconds),
+        Part::Scenarios => run_scenarios(night, steps),
+    }
+}
 
-    steps.tests("testing under many drawn schedules", sized(schedules::tests()))?;
-
-    checks::sanitized(&mut steps)?;
-    run_threads(&mut steps)?;
-    run_targets(&mut steps, night.fuzz_seconds)?;
-
+fn run_scenarios(night: &Night<'_>, steps: &mut Steps) -> Result<()> {
     if steps.build("building the release", release::build(release::PROGRAMS))? {
         let mut scenarios = shell::program(release::program("calumma-testbed"));
         scenarios.args(["nightly", "--seeds", &night.seeds.to_string(), "--out"]);
@@ -64,7 +111,7 @@ pub(crate) fn run(night: &Night<'_>) -> Result<ExitCode> {
         scenarios.arg("--scenarios").arg(shell::root().join("testbed/scenarios"));
         steps.check("playing every scenario", scenarios)?;
     }
-    Ok(steps.finish())
+    Ok(())
 }
 
 fn run_threads(steps: &mut Steps) -> Result<()> {
@@ -92,10 +139,11 @@ fn run_targets(steps: &mut Steps, seconds: u64) -> Result<()> {
         return Ok(());
     };
     if steps.build("building the fuzz targets", fuzz::build(nightly)?)? {
-        steps.side_by_side("fuzzing", commands(fuzz::targets()?, seconds)?)?;
+        steps.side_by_side("fuzzing", commands(fuzz::targets()?, seconds)?, fuzz::executed)?;
     }
     if steps.build("building the fuzz target of SQL", fuzz::build_apart(nightly)?)? {
-        steps.side_by_side("fuzzing SQL", commands(fuzz::targets_apart()?, seconds)?)?;
+        let targets = commands(fuzz::targets_apart()?, seconds)?;
+        steps.side_by_side("fuzzing SQL", targets, fuzz::executed)?;
     }
     Ok(())
 }

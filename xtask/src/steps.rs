@@ -106,11 +106,12 @@ impl Steps {
     }
 
     /// Runs commands as [`check`](Self::check) does, two at a time; what they print is shown of
-    /// those that fail.
+    /// those that fail, and of the others what `result` makes of it.
     pub(crate) fn side_by_side(
         &mut self,
         name: &str,
         commands: Vec<(String, Command)>,
+        result: fn(&Output) -> String,
     ) -> Result<()> {
         self.step(name, |_| {
             let waiting = Mutex::new(commands.into_iter());
@@ -120,7 +121,9 @@ impl Steps {
                 while let Some((title, mut command)) = next() {
                     let output = command.stdin(Stdio::null()).output();
                     let output = output.with_context(|| format!("running {command:?}"))?;
-                    if !output.status.success() {
+                    if output.status.success() {
+                        println!("{title}: {}", result(&output));
+                    } else {
                         std::io::stderr().write_all(&output.stdout)?;
                         std::io::stderr().write_all(&output.stderr)?;
                         println!("failed: {title}: {command:?}");
