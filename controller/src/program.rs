@@ -241,8 +241,8 @@ fn announce(running: &server::Running) {
 /// By which carriers edges may mark packets, as far as the configuration says.
 fn marks(systems: Systems, config: &Config) -> String {
     if needs_tos(systems, &config.systems).is_some() {
-        return "as all edges' files say, but by \"ip-id\" or with a signature: sketchint's INT \
-                stacks are known by a bit of the ToS byte. Where files name none, by \"tos\""
+        return "as all edges' files say, but by \"ip-id\": sketchint's INT stacks are known by a bit \
+                of the ToS byte. Where files name none, by \"tos\""
             .to_owned();
     }
     if config.hash_generators == HashGenerators::Public {

@@ -25,7 +25,7 @@ pub use self::shim::{Detached, Shim};
 pub use self::signature::{SignatureTables, Signer};
 pub(crate) use self::signature::{key_stream, product};
 pub use self::tos::{PlainTos, SignedTos, Tos};
-pub(crate) use self::tos::{set_bits as set_tos_bits, tos_byte};
+pub(crate) use self::tos::{StackedTos, set_bits as set_tos_bits, tos_byte};
 use crate::mark::Hierarchy;
 use crate::packet::Packet;
 use crate::parse::Unmeasured;
@@ -144,10 +144,10 @@ impl Carrier {
     }
 
     /// Whether packets can have the bit that says that they carry an INT stack
-    /// ([`int::MARKER`](crate::int::MARKER)): a signature has it for itself, and where the
-    /// identification carries marks, the whole ToS byte is the host's.
+    /// ([`int::MARKER`](crate::int::MARKER)): where the identification carries marks, the whole ToS
+    /// byte is the host's.
     pub fn carries_stacks(self) -> bool {
-        matches!(self, Self::Tos(_) | Self::FlowLabel | Self::Shim(_) | Self::Unchosen)
+        self != Self::IpId
     }
 
     /// Whether marks are known in a session only: they are signed by the deployment's secret, or

@@ -18,6 +18,7 @@ use crate::arrival::{Arrival, BurstArrival};
 use crate::carrier::{Carrier, Detached, Mark, Numbers, Way};
 use crate::counters::Counters;
 use crate::flows::Flows;
+use crate::int::Domains;
 use crate::mark::Hierarchy;
 use crate::measure::{Active, Leaving, Measurement, Moment, Sessions};
 use crate::packet::Packet;
@@ -274,7 +275,7 @@ impl Worker {
                 return DropMask::default();
             }
         }
-        let by = By { policy, numbers, probes };
+        let by = By { policy, numbers, probes, domains: stacks.domains() };
         let which = (of, known, stacks);
         let keys = measurement.last_keys().or(policy.keys).unwrap_or(KeyKind::Dual);
         match (measurement.active(), keys) {
@@ -354,6 +355,7 @@ struct By<'a> {
     policy: &'a Policy,
     numbers: &'a Numbers,
     probes: &'a LcoreProbes,
+    domains: Domains,
 }
 
 /// Everything between receiving and sending, for one kind of key and the packets of one way.

@@ -1,7 +1,7 @@
 //! Where the packets of a scenario carry their marks.
 
 use calumma_chamelemon::Hierarchy;
-use calumma_plane::carrier::{Carrier as OfSwitch, Shim};
+use calumma_plane::carrier::{Carrier as OfSwitch, Shim, SignedTos};
 use calumma_wire::Marking;
 use serde::Deserialize;
 
@@ -12,6 +12,8 @@ pub enum Carrier {
     /// In the ToS byte or traffic class, without a signature.
     #[default]
     Tos,
+    /// In the same byte, with a signature.
+    SignedTos,
     /// In the identification or flow label.
     IpId,
     /// In the flow label; packets of IPv4 have no mark and are not measured.
@@ -23,7 +25,13 @@ pub enum Carrier {
 }
 
 impl Carrier {
-    /// Whether marks are in the identification or flow label, where they are signed.
+    /// Whether marks are in the ToS byte or traffic class, which has no room for more bits of the
+    /// epoch than the timestamp bit.
+    pub(crate) fn is_tos(self) -> bool {
+        matches!(self, Self::Tos | Self::SignedTos)
+    }
+
+    /// Whether marks are in the identification or flow label, where they are signed by a secret.
     pub(crate) fn is_signed(self) -> bool {
         matches!(self, Self::IpId | Self::FlowLabel | Self::Auto)
     }
@@ -32,6 +40,7 @@ impl Carrier {
     fn kind(self) -> &'static str {
         match self {
             Self::Tos => "tos",
+            Self::SignedTos => "signed tos",
             Self::IpId => "ip-id",
             Self::FlowLabel => "flow-label",
             Self::Shim => "shim",
@@ -43,6 +52,7 @@ impl Carrier {
     pub fn section(self) -> &'static str {
         match self {
             Self::Tos => "[carrier]\nkind = \"tos\"\n",
+            Self::SignedTos => "[carrier]\nkind = \"tos\"\nsignature = true\n",
             Self::IpId => "[carrier]\nkind = \"ip-id\"\n",
             Self::FlowLabel => "[carrier]\nkind = \"flow-label\"\n",
             Self::Shim => "[carrier]\nkind = \"shim\"\nhops = true\n",
@@ -54,6 +64,7 @@ impl Carrier {
     pub(crate) fn of_switches(self) -> OfSwitch {
         match self {
             Self::Tos => OfSwitch::default(),
+            Self::SignedTos => OfSwitch::SignedTos(SignedTos::default()),
             Self::IpId => OfSwitch::IpId,
             Self::FlowLabel => OfSwitch::FlowLabel,
             Self::Shim => OfSwitch::Shim(Shim { hops: true, ..Shim::default() }),
@@ -64,7 +75,7 @@ impl Carrier {
     /// What software switches choose among, where the controller says which it is.
     pub(crate) fn choices(self) -> Vec<(String, OfSwitch)> {
         match self {
-            Self::Tos | Self::IpId | Self::FlowLabel | Self::Shim => Vec::new(),
+            Self::Tos | Self::SignedTos | Self::IpId | Self::FlowLabel | Self::Shim => Vec::new(),
             Self::Auto => [Self::Tos, Self::IpId]
                 .map(|carrier| (carrier.kind().to_owned(), carrier.of_switches()))
                 .to_vec(),
@@ -99,8 +110,8 @@ impl Carrier {
         let byte = |at: usize| packet.get(at).copied().map(u64::from);
         let is_v4 = byte(0)? >> 4 == 4;
         let (epoch, mask, hierarchy) = match (self, is_v4) {
-            (Self::Tos, true) => (byte(1)? >> 7, 1, byte(1)? >> 5),
-            (Self::Tos, false) => (byte(0)? >> 3 & 1, 1, byte(0)? >> 1),
+            (Self::Tos | Self::SignedTos, true) => (byte(1)? >> 7, 1, byte(1)? >> 5),
+            (Self::Tos | Self::SignedTos, false) => (byte(0)? >> 3 & 1, 1, byte(0)? >> 1),
             (Self::IpId | Self::Auto, true) => (byte(4)? >> 5, 7, byte(4)? >> 3),
             (Self::FlowLabel, true) | (Self::Shim, _) => return None,
             (Self::IpId | Self::FlowLabel | Self::Auto, false) => {

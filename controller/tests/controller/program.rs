@@ -63,7 +63,7 @@ fn check_says_what_a_configuration_means_and_what_is_wrong_with_it() {
     let marks = "  marks        as all edges' files say; where they name none, by \"ip-id\" if all";
     assert!(text.contains(marks), "{text}");
     for (more, wanted) in [
-        ("systems = ['chamelemon', 'sketchint']", "but by \"ip-id\" or with a signature"),
+        ("systems = ['chamelemon', 'sketchint']", "but by \"ip-id\": sketchint's INT stacks"),
         ("hash_generators = 'public'", "but by \"ip-id\": switches of releases"),
         ("[domain]\nfabric_mtu = 1500", "without DF of more than 1500 bytes is not measured"),
     ] {

@@ -3,6 +3,8 @@
 //! The ECN field is never touched, and the IPv4 header checksum follows incrementally (RFC 1624).
 
 use super::{Carry, Mark, update_checksum};
+use crate::int::header::{Seen, look};
+use crate::int::{Domains, MARKER, plain};
 use crate::packet::Packet;
 
 /// Bits 7-5 are the mark: bit 7 the timestamp bit, bits 6-5 the hierarchy.
@@ -24,9 +26,21 @@ pub type PlainTos = Tos<false>;
 /// The carrier that tells marked packets from others.
 pub type SignedTos = Tos<true>;
 
+/// The same in a network that puts INT stacks into packets. A packet with one has bit 4 set as
+/// well, and with all three bits set it is marked only if it has a stack of one of these domains:
+/// an edge marked it before the source put that in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StackedTos {
+    pub(crate) tos: SignedTos,
+    pub(crate) domains: Domains,
+}
+
 const MARK_SHIFT: u32 = 5;
 const SIGNATURE_MASK: u8 = 0b0001_1100;
 const SIGNATURE: u8 = 0b0000_1100;
+
+/// That of a packet with an INT stack.
+const STACKED: u8 = SIGNATURE | MARKER;
 
 /// The bit of a claim, of a byte without a signature.
 const CLAIM: u8 = 0b0000_1000;
@@ -168,6 +182,54 @@ impl<const SIGNED: bool> Carry for Tos<SIGNED> {
             set_masked(header, CLAIM, if claimed { CLAIM } else { 0 });
         }
     }
+}
+
+impl StackedTos {
+    /// Whether a packet has a stack of the domains that are known, if any are. One whose stack is
+    /// damaged or in fragments was marked too.
+    #[inline(never)]
+    fn has_stack<P: Packet>(self, packet: &P, ip_offset: usize) -> bool {
+        let Self { domains, .. } = self;
+        domains != Domains::ANY
+            && (plain::has_stack(packet, domains)
+                || look(packet, ip_offset, domains) != Seen::Foreign)
+    }
+}
+
+impl Carry for StackedTos {
+    #[inline]
+    fn can_carry<P: Packet>(self, _packet: &P, _ip_offset: usize) -> bool {
+        true
+    }
+
+    #[inline]
+    fn write<P: Packet>(self, packet: &mut P, ip_offset: usize, mark: Mark) {
+        Carry::write(self.tos, packet, ip_offset, mark);
+    }
+
+    #[inline]
+    fn read<P: Packet>(self, packet: &P, ip_offset: usize) -> Option<Mark> {
+        let byte = tos_byte(packet.bytes(), ip_offset);
+        let is_valid = match byte & SIGNATURE_MASK {
+            SIGNATURE => true,
+            STACKED => self.has_stack(packet, ip_offset),
+            _ => false,
+        };
+        is_valid.then(|| Mark::from_bits(byte >> MARK_SHIFT))
+    }
+
+    #[inline]
+    fn take<P: Packet>(self, packet: &mut P, ip_offset: usize) -> Option<Mark> {
+        let mark = Carry::read(self, packet, ip_offset)?;
+        set_bits(packet.bytes_mut(), ip_offset, SignedTos::MASK, self.tos.dscp << 2);
+        Some(mark)
+    }
+
+    fn claim<P: Packet>(self, _packet: &P, _ip_offset: usize) -> bool {
+        false
+    }
+
+    fn set_claim<P: Packet>(self, _packet: &mut P, _ip_offset: usize, _claimed: bool) {}
 }
 
 #[cfg(test)]

@@ -88,6 +88,16 @@ pub fn strip<'a, P: Packet>(
     }
 }
 
+/// Whether a packet is plain and has a stack of these domains.
+#[inline]
+pub fn has_stack<P: Packet>(packet: &P, domains: Domains) -> bool {
+    match protocol(packet) {
+        UDP => Standing::<BEHIND_UDP>::of(packet, domains).is_some(),
+        TCP => Standing::<BEHIND_TCP>::of(packet, domains).is_some(),
+        _ => false,
+    }
+}
+
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 

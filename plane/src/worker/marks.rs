@@ -5,10 +5,11 @@ use calumma_sketch::Key;
 use super::By;
 use super::masks::positions;
 use crate::carrier::{
-    Carrier, Carry, Detached, FlowLabel, IpId, Mark, Numbers, Seen, Signer, Unmarked,
+    Carrier, Carry, Detached, FlowLabel, IpId, Mark, Numbers, Seen, Signer, StackedTos, Unmarked,
 };
 use crate::counters::Counters;
 use crate::flows::Flows;
+use crate::int::Domains;
 use crate::measure::Active;
 use crate::packet::Packet;
 use crate::parse::Unmeasured;
@@ -19,7 +20,10 @@ macro_rules! by_carrier {
     ($marks:expr, $by:ident => $done:expr, $shim:pat => $done_by_shim:expr) => {
         match $marks.carrier {
             Carrier::Tos($by) => $done,
-            Carrier::SignedTos($by) => $done,
+            Carrier::SignedTos(tos) => {
+                let $by = StackedTos { tos, domains: $marks.domains };
+                $done
+            }
             Carrier::FlowLabel => {
                 let $by = $marks.label();
                 $done
@@ -50,18 +54,30 @@ pub(super) struct Marks<'a> {
     pub(super) raises: bool,
     /// As [`IpId::fabric_mtu`]. Without a session nobody knows it, and nothing is beyond it.
     pub(super) fabric_mtu: u16,
+    /// Whose INT stacks are this switch's.
+    domains: Domains,
 }
 
 impl<'a> Marks<'a> {
     /// How a worker marks packets in a session, or without one.
     #[inline]
     pub(super) fn of<K: Key>(by: By<'a>, active: Option<&'a Active<K>>) -> Self {
-        let By { policy, numbers, .. } = by;
+        let By { policy, numbers, domains, .. } = by;
         let claims = active.map_or(0, |active| active.claims);
         let raises = active.is_some_and(|active| active.hops.is_some());
         let signer = active.map(|active| &active.signer);
         let fabric_mtu = active.map_or(u16::MAX, Active::fabric_mtu);
-        Marks { carrier: policy.carrier, signer, numbers, claims, raises, fabric_mtu }
+        Marks { carrier: policy.carrier, signer, numbers, claims, raises, fabric_mtu, domains }
+    }
+
+    /// How packets are marked that the switch makes itself.
+    pub(super) fn of_own(
+        carrier: Carrier,
+        (signer, fabric_mtu): (Option<&'a Signer>, u16),
+        numbers: &'a Numbers,
+    ) -> Self {
+        let (claims, raises, domains) = (0, false, Domains::ANY);
+        Self { carrier, signer, numbers, claims, raises, fabric_mtu, domains }
     }
 
     fn label(self) -> FlowLabel<'a> {

@@ -67,8 +67,7 @@ impl Worker {
         let Some(active) = measurement.active() else { return };
         let (epoch, signer, fabric_mtu) =
             either!(&*active, active => (active.epoch, &active.signer, active.fabric_mtu()));
-        let signer = Some(signer);
-        let marks = Marks { carrier, signer, numbers, claims: 0, raises: false, fabric_mtu };
+        let marks = Marks::of_own(carrier, (Some(signer), fabric_mtu), numbers);
         let mark = Mark::of_epoch(epoch, Hierarchy::NonSampledLl);
         for at in positions(of) {
             let Some(packet) = packets.get_mut(at) else { break };

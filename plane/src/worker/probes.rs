@@ -34,7 +34,7 @@ impl Worker {
             let Some(packet) = packets.get_mut(at) else { break };
             let ip_offset = ether_type(packet.bytes()).map_or(usize::MAX, |(_, offset)| offset);
             let carrier = policy.carrier;
-            let marks = Marks { carrier, signer, numbers, claims: 0, raises: false, fabric_mtu };
+            let marks = Marks::of_own(carrier, (signer, fabric_mtu), numbers);
             if signer.is_some() && marks.write_one(packet, ip_offset, mark) {
                 counters.probe_sent += 1;
             } else {

@@ -79,6 +79,12 @@ fn any_marker<K: Key, P: Packet>(packets: &[P], flows: &Flows<K>) -> bool {
 }
 
 impl PendingStacks {
+    /// Whose stacks are this switch's.
+    #[inline]
+    pub(super) fn domains(&self) -> Domains {
+        self.domains
+    }
+
     /// Begins a burst.
     #[inline]
     pub(super) fn begin(&mut self) {

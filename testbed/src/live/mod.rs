@@ -199,8 +199,12 @@ impl Live {
         let modelled = (0..topology.switches()).any(|at| topology.is_tofino(at));
         let plain = topology.transits().next().is_none() && !modelled;
         ensure!(
-            plain || scenario.carrier == Carrier::Tos,
+            plain || scenario.carrier.is_tos(),
             "carrier: a live fabric with transits or Tofinos has marks in the ToS byte"
+        );
+        ensure!(
+            !modelled || scenario.carrier == Carrier::Tos,
+            "carrier: Tofinos know no signature in the ToS byte"
         );
         ensure!(scenario.carrier != Carrier::Shim, "carrier = \"shim\": it can only be simulated");
         let run = Run::begin()?;
@@ -460,7 +464,7 @@ impl Network for Live {
         for transit in &self.transits {
             let controller = Wiring::controller_of(transit.at());
             let place = self.place_in(&self.wiring.transits()[&transit.at()], &controller);
-            transit.set_routes(place, &self.wiring, topology, self.programs())?;
+            transit.set_routes((place, self.carrier), &self.wiring, topology, self.programs())?;
         }
         self.rerouted_ns.push(unix_ns()?);
         self.set_faults()

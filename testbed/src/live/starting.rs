@@ -82,7 +82,8 @@ impl Live {
             let controller = Wiring::controller_of(at);
             let place = self.place_in(&self.wiring.transits()[&at], &controller);
             let (wiring, topology) = (&self.wiring, &self.topology);
-            let transit = Transit::start(place, wiring, topology, at, self.programs())?;
+            let transit =
+                Transit::start((place, self.carrier), wiring, topology, at, self.programs())?;
             self.transits.push(transit);
         }
         self.transits.iter_mut().try_for_each(Transit::wait_forwarding)

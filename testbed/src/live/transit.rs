@@ -47,9 +47,9 @@ pub(super) struct Transit {
 }
 
 impl Transit {
-    /// Starts the switch at the position `at`.
+    /// Starts the switch at the position `at`, in a network whose packets carry marks so.
     pub(super) fn start(
-        place: Place<'_>,
+        (place, carrier): (Place<'_>, Carrier),
         wiring: &Wiring,
         topology: &Topology,
         at: usize,
@@ -61,7 +61,7 @@ impl Transit {
             with_hardware(wiring, topology, at, programs, start).map(Running::Tofino)
         } else {
             let start = |wire: &Wire<'_>| Switch::start(place, wire);
-            with_wire(wiring, topology, at, start).map(Running::Software)
+            with_wire(wiring, topology, (at, carrier), start).map(Running::Software)
         };
         Ok(Self { switch: switch.with_context(|| name.clone())?, at, name })
     }
@@ -94,14 +94,15 @@ impl Transit {
     /// Lets it route over the links that are up now.
     pub(super) fn set_routes(
         &self,
-        place: Place<'_>,
+        (place, carrier): (Place<'_>, Carrier),
         wiring: &Wiring,
         topology: &Topology,
         programs: Programs<'_>,
     ) -> Result<()> {
         match &self.switch {
             Running::Software(switch) => {
-                with_wire(wiring, topology, self.at, |wire| switch.reload(place, wire))
+                let of = (self.at, carrier);
+                with_wire(wiring, topology, of, |wire| switch.reload(place, wire))
             }
             Running::Tofino(switch) => {
                 with_hardware(wiring, topology, self.at, programs, |of| switch.reload(place, of))
@@ -176,7 +177,7 @@ fn attach(wiring: &Wiring, topology: &Topology, at: usize) -> Result<()> {
 fn with_wire<T>(
     wiring: &Wiring,
     topology: &Topology,
-    at: usize,
+    (at, carrier): (usize, Carrier),
     f: impl FnOnce(&Wire<'_>) -> Result<T>,
 ) -> Result<T> {
     let name = &topology.names()[at];
@@ -186,7 +187,7 @@ fn with_wire<T>(
         (1..=neighbours.len()).map(|port| interface(name, port)).collect();
     let port = |name| Device { name, role: "fabric", peer: None, lcore: None, host_sink: false };
     let ports: Vec<Device<'_>> = names.iter().map(|name| port(name)).collect();
-    let mut section = Carrier::Tos.section().to_owned() + forwarding::ROUTED;
+    let mut section = carrier.section().to_owned() + forwarding::ROUTED;
     for ((port, name), interface) in (1..).zip(&names).zip(&interfaces) {
         let mac = End { namespace: &wiring.routers()[at], name: interface }.mac()?;
         section += &forwarding::interface(name, at, port, &mac);

@@ -27,7 +27,6 @@ use serde_json::Value;
 
 use super::Setup;
 use super::systems::DEPLOYMENT;
-use crate::carrier::Carrier;
 use crate::topology::Topology;
 
 /// How an epoch ended at each node, as far as frames don't say it.
@@ -363,7 +362,7 @@ impl ChameleMon {
         let planner = setup.planner.map(|bounds| Planner::new(layout.clone(), bounds));
         let edges = edges.iter().map(|edge| edge.name.clone()).collect();
         let decoder = Decoder::new(layout.clone(), keys.clone(), setup.clock);
-        decoder.set_dated(setup.carrier != Carrier::Tos);
+        decoder.set_dated(!setup.carrier.is_tos());
         Ok(Self {
             planner: planner.transpose().map_err(anyhow::Error::msg)?,
             collector: Collector::new(edges, setup.clock, setup.grace_ns),

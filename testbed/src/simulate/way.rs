@@ -97,7 +97,12 @@ impl Load {
         set_ttl(&mut expected, self.ttl);
         if let Some(dscp) = self.dscp {
             // An edge gives back the bits that carry the mark, and no others.
-            set_dscp(&mut expected, if carrier == Carrier::Tos { dscp & 0b111 } else { dscp });
+            let left = match carrier {
+                Carrier::Tos => dscp & 0b111,
+                Carrier::SignedTos => 0,
+                _ => dscp,
+            };
+            set_dscp(&mut expected, left);
         }
         if carrier.is_signed() {
             identify_as(&mut expected, packet.bytes());

@@ -54,6 +54,7 @@ scenarios! {
     overload
     path_change
     share
+    signature
     sink_restart
     slow_link
     tofino

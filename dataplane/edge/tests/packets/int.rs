@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU16;
 
-use calumma_edge::carrier::{Carrier, Mark, PlainTos, Shim};
+use calumma_edge::carrier::{Carrier, Mark, PlainTos, Shim, SignedTos};
 use calumma_edge::measure::Measurement;
 use calumma_edge::packet::{Frame, Packet};
 use calumma_edge::parse::PlainFlows;
@@ -64,7 +64,11 @@ fn play(case: &Value) {
                 let dscp = calumma_plane::int::header::tos(&packet, ip) >> 2;
                 set_marker(&mut packet, ip, false);
                 let mark = Mark::from_bits(number(case, "mark").unwrap());
-                PlainTos::default().write(packet.bytes_mut(), ip, mark);
+                if case["signature"] == true {
+                    SignedTos::default().write(packet.bytes_mut(), ip, mark);
+                } else {
+                    PlainTos::default().write(packet.bytes_mut(), ip, mark);
+                }
                 let instructions = number(case, "instructions").and_then(Instructions::new);
                 let insertion = Insertion {
                     instructions: instructions.unwrap(),
@@ -104,7 +108,7 @@ fn hex(bytes: &[u8]) -> String {
 #[test]
 fn packets_are_byte_by_byte_what_the_specification_says() {
     let cases: Vec<Value> = serde_json::from_str(GOLDEN).unwrap();
-    assert_eq!(cases.len(), 30);
+    assert_eq!(cases.len(), 31);
     for case in &cases {
         let Some(wanted) = case.get("seen").and_then(Value::as_str) else {
             play(case);
@@ -122,10 +126,11 @@ fn packets_are_byte_by_byte_what_the_specification_says() {
     }
 }
 
-const CARRIERS: [Carrier; 3] = [
+const CARRIERS: [Carrier; 4] = [
     Carrier::Tos(PlainTos { dscp: 8 }),
     Carrier::FlowLabel,
     Carrier::Shim(Shim { ether_type: Shim::LOCAL_EXPERIMENT, hops: false }),
+    Carrier::SignedTos(SignedTos { dscp: 8 }),
 ];
 
 /// What a port takes that is long enough for all.
@@ -222,10 +227,12 @@ fn a_sink_is_shown_what_switches_have_met_and_hosts_receive_what_was_sent() {
         assert_eq!(shown.departures, [Some(Node::now_ns() + 300)]);
         for (packet, sent) in packets.iter().zip(&sent) {
             let (mut received, mut sent) = (packet.bytes().to_vec(), sent.clone());
-            if !carries_stack(carrier, &sent) && carrier != CARRIERS[2] {
+            if !carries_stack(carrier, &sent) && !matches!(carrier, Carrier::Shim(_)) {
                 // Its ToS byte is as the carrier leaves it, without the bit of stacks.
-                clear_class(&mut received);
-                clear_class(&mut sent);
+                // A signature has all of the DSCP.
+                let keep = if matches!(carrier, Carrier::SignedTos(_)) { 0x03 } else { 0x0F };
+                clear_class(&mut received, keep);
+                clear_class(&mut sent, keep);
             } else if !carries_stack(carrier, &sent) {
                 clear_bit(&mut sent);
             } else if carrier == Carrier::FlowLabel {
@@ -245,10 +252,10 @@ fn carries_stack(carrier: Carrier, packet: &[u8]) -> bool {
     !is_fragment && (is_ipv6 || carrier != Carrier::FlowLabel)
 }
 
-/// Clears what marks and stacks are told by, and the header's checksum.
-fn clear_class(packet: &mut [u8]) {
+/// Clears what marks and stacks are told by, but for the bits to `keep`, and the header's checksum.
+fn clear_class(packet: &mut [u8], keep: u8) {
     let ip = ip_offset(packet);
-    packet[ip + 1] &= 0x0F;
+    packet[ip + 1] &= keep;
     packet[ip + 10..ip + 12].fill(0);
 }
 
@@ -286,6 +293,24 @@ fn stacks_are_taken_out_without_a_session_and_where_packets_are_flooded() {
         // Nobody asks when they depart.
         assert!(!worker.asks_departures());
     }
+}
+
+#[test]
+fn a_signed_mark_with_the_bit_of_stacks_is_valid_beside_a_stack_alone() {
+    let carrier = CARRIERS[3];
+    let mut sink = Node::new(policy(carrier), insertion(3, 6));
+    let marked = stacked(carrier).bytes().to_vec();
+    assert_eq!(marked[15] & 0x1C, 0x1C);
+    let mut of_others = marked.clone();
+    of_others[52..54].copy_from_slice(&0x1234_u16.to_be_bytes());
+    let sent = [udp(marked[15], b"payload"), of_others, marked];
+    let mut packets = frames(&sent);
+    sink.worker.egress(&mut packets);
+    let counters = sink.worker.counters;
+    assert_eq!((counters.egress_unmarked, counters.int.foreign, counters.int.stripped), (2, 2, 1));
+    assert_eq!(hex(packets[0].bytes()), hex(&sent[0]));
+    assert_eq!(hex(packets[1].bytes()), hex(&sent[1]));
+    assert_eq!(hex(packets[2].bytes()), hex(&udp(0xB8, b"payload")));
 }
 
 #[test]

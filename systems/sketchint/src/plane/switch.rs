@@ -56,8 +56,8 @@ impl System for SketchInt {
         let node = node.ok_or("the controller has given this node no number")?;
         if !session.carries_stacks {
             let why = "this switch can be no sink: [sketchint] strip = false, or a [carrier] that \
-                       leaves no bit to say of a packet that it has a stack (kind = \"ip-id\", or a \
-                       signature). Where the controller has chosen \"ip-id\", have it choose anew: \
+                       leaves no bit to say of a packet that it has a stack (kind = \"ip-id\"). \
+                       Where the controller has chosen \"ip-id\", have it choose anew: \
                        calumma carrier --choose auto";
             return Err(why.to_owned());
         }
