@@ -10,12 +10,8 @@ use calumma_analysis::{
     Published, Steer, SystemReport,
 };
 use calumma_cfs::frames;
-use calumma_cfs::frames::{
-    ALPHA_SINCE, ENDS_SINCE, Entry, FLOW_RADAR_SINCE, GUARD_SINCE, Hop, NOTICE_SINCE,
-    OVERRIDES_SINCE, SUMS_SINCE, Setup, Suspects, WORDS_SINCE, Window, salt,
-};
+use calumma_cfs::frames::{Entry, Hop, NOTICE_SINCE, Setup, Suspects, WORDS_SINCE, Window, salt};
 use calumma_sketch::estimate::Estimate;
-use calumma_sketch::residual::Kind;
 use calumma_sketch::{HashFamily, KeyKind};
 use calumma_wire::{Role, Side, SideKind};
 
@@ -75,15 +71,8 @@ impl Cooperating {
         let setup = self.parameters.setup;
         let of_node = self.parameters.hops.get(&node.name);
         let hop = of_node.map_or(setup.hop, |hops| Hop::Port(*hops));
-        let guard = setup.guard && version >= GUARD_SINCE;
-        let alpha_moves = setup.alpha_moves && version >= ALPHA_SINCE;
-        let ends = setup.ends && node.role == Role::Edge && version >= ENDS_SINCE;
-        let sums = ends && version >= SUMS_SINCE;
-        let has_residual = setup.kind == Kind::Fermat || version >= FLOW_RADAR_SINCE;
-        let residual = setup.residual.filter(|_| has_residual);
-        let kind = if has_residual { setup.kind } else { Kind::Fermat };
-        let overrides = setup.overrides && version >= OVERRIDES_SINCE;
-        Setup { hop, guard, alpha_moves, ends, sums, residual, kind, overrides, ..setup }
+        let ends = setup.ends && node.role == Role::Edge;
+        Setup { hop, ends, ..setup }.known_to(version)
     }
 
     fn window_of(&self, epoch: u64) -> u64 {

@@ -117,12 +117,7 @@ impl State {
 
     /// The plan in the bytes of a node with this version.
     fn encoded(&self, version: u8) -> Vec<u8> {
-        let setup = *self.setup();
-        self.sent.encode(&Setup {
-            alpha_moves: setup.alpha_moves && version >= ALPHA_SINCE,
-            overrides: setup.overrides && version >= OVERRIDES_SINCE,
-            ..setup
-        })
+        self.sent.encode(&self.setup().known_to(version))
     }
 
     fn is_able(&self, at: usize) -> bool {

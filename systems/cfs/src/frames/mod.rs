@@ -20,6 +20,7 @@ mod setup;
 mod suspects;
 mod window;
 
+use calumma_sketch::residual::Kind;
 use calumma_wire::{Offer, SystemId};
 
 pub(crate) use self::ends::bits as bits_of_ends;
@@ -72,3 +73,22 @@ pub const OVERRIDES_SINCE: u8 = 12;
 
 /// What a switch that runs it offers.
 pub const OFFER: Offer = Offer { system: SystemId::CFS, lowest: 1, highest: OVERRIDES_SINCE };
+
+impl Setup {
+    /// What of it a switch measures by that knows this version.
+    #[must_use]
+    pub fn known_to(self, version: u8) -> Self {
+        let has_residual = self.kind == Kind::Fermat || version >= FLOW_RADAR_SINCE;
+        let ends = self.ends && version >= ENDS_SINCE;
+        Self {
+            guard: self.guard && version >= GUARD_SINCE,
+            alpha_moves: self.alpha_moves && version >= ALPHA_SINCE,
+            ends,
+            sums: ends && version >= SUMS_SINCE,
+            residual: self.residual.filter(|_| has_residual),
+            kind: if has_residual { self.kind } else { Kind::Fermat },
+            overrides: self.overrides && version >= OVERRIDES_SINCE,
+            ..self
+        }
+    }
+}
