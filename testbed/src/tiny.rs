@@ -21,8 +21,8 @@ use clap::ValueEnum;
 
 use crate::carrier::Carrier;
 use crate::simulate::{
-    ControlQuality, Detail, EpochTruth, Judgement, Kept, Outcome, Setup, Simulation, SwitchClock,
-    Systems, Treatment,
+    ControlQuality, Detail, EpochTruth, Judgement, Kept, Lcores, Outcome, Setup, Simulation,
+    SwitchClock, Systems, Treatment,
 };
 use crate::topology::{LinkQuality, Topology};
 use crate::workload::{Chosen, Draw, Sizes, Traffic};
@@ -362,6 +362,7 @@ impl Tiny {
             grace_ns: if self.is_patient { 5_000_000_000 } else { 200_000_000 },
             detail: self.detail,
             switches: Vec::new(),
+            lcores: Lcores::default(),
             probes: false,
             carrier: self.carrier,
             seed: self.seed,

@@ -195,15 +195,6 @@ impl<K: Key, V: Copy + Default> BoundedTable<K, V> {
         Refused::of(&self.filter)
     }
 
-    /// Whether packets of the flow came since the table was cleared, be it that it has an entry, or
-    /// that it was refused or evicted. Of flows of which none came, it is wrong about few.
-    pub fn has_seen(&self, family: &HashFamily, key: &K) -> bool {
-        let words = Words::of(&family.hash(key));
-        let out = self.filter.contains(noted(tag(words.tag), Order::new(Rank::default(), &words)));
-        let find = || family.engine().run(Find { table: self, key, words: &words });
-        out || !self.is_empty() && find().is_some()
-    }
-
     /// The flows that [`finish`](Self::finish) would leave, in no order, and behind them those that
     /// it would evict. Takes memory for all of them, and a pass over the table.
     pub fn split(&self) -> (Flows<'_, K, V>, Flows<'_, K, V>) {

@@ -317,10 +317,10 @@ fn hosts_set_no_claims_and_see_none() {
     }
 }
 
-/// A flow whose packets come to two lcores is in both tables, or one has refused it: its count says
-/// that it is no more than a lower bound. All others are exact.
+/// A flow whose packets come to several lcores is in all their tables, and its count exact, or one
+/// has refused it: then it says that it is no more than a lower bound. All others are exact.
 #[test]
-fn counts_of_flows_on_two_lcores_are_lower_bounds() {
+fn counts_of_flows_on_several_lcores_are_exact_or_lower_bounds() {
     for keys in [KeyKind::Ipv4, KeyKind::Dual] {
         let net = Net { keys, ..networks()[0] };
         let mut switch = Switch::new(&net, 1, 3);
@@ -329,8 +329,9 @@ fn counts_of_flows_on_two_lcores_are_lower_bounds() {
         for n in 0..12_000_u64 {
             let now_ns = start + n * 40_000;
             let number = number(n, 911);
-            let spread = if number.is_multiple_of(10) { n } else { 0 };
-            let lcore = (u64::from(number) + spread) as usize % 3;
+            // One has more flows than the others, and refuses some that these keep.
+            let alone = [0, 0, 0, 1, 2][number as usize % 5];
+            let lcore = if number.is_multiple_of(10) { n as usize % 3 } else { alone };
             let key = flow(number, keys);
             let mut packet = frame(&key, 64, 10);
             let len = (packet.bytes().len() - 14) as u64;
@@ -342,26 +343,31 @@ fn counts_of_flows_on_two_lcores_are_lower_bounds() {
             lcores_of.entry((epoch, key)).or_default().insert(lcore);
         }
         switch.advance_to(start + 20 * EPOCH_NS);
-        let (mut exact, mut bounds) = (0, 0);
+        let (mut exact, mut shared, mut bounds, mut doubted) = (0, 0, 0, 0);
         for (epoch, traffic) in &truth {
             let window = &switch.windows[epoch];
             let packets: usize = traffic.values().map(Vec::len).sum();
             assert_eq!(window.totals.packets, packets as u64);
             for got in &window.entries {
                 let wanted = entry(&net, 1, *epoch, &got.key, &traffic[&got.key]);
-                if lcores_of[&(*epoch, got.key)].len() == 1 {
+                let is_shared = lcores_of[&(*epoch, got.key)].len() > 1;
+                if got.exact {
                     assert_eq!(*got, wanted);
                     exact += 1;
+                    shared += usize::from(is_shared);
                 } else {
-                    assert!(!got.exact && got.packets <= wanted.packets);
-                    assert!(got.bytes <= wanted.bytes && got.first_us >= wanted.first_us);
-                    bounds += 1;
+                    assert!(got.packets <= wanted.packets && got.bytes <= wanted.bytes);
+                    assert!(got.first_us >= wanted.first_us);
+                    bounds += usize::from(is_shared);
+                    doubted += usize::from(!is_shared);
                 }
             }
             // Each lcore has the best of what it has seen, in a third of the entries.
             assert!(window.entries.len() > 200, "{} entries", window.entries.len());
         }
-        assert!(exact > 500 && bounds > 30, "{exact} exact, {bounds} bounds");
+        assert!(exact > 500 && shared > 5, "{exact} exact, {shared} of them on several lcores");
+        // Filters are wrong about few.
+        assert!(bounds > 10 && doubted < exact / 20, "{bounds} bounds, {doubted} doubted");
     }
 }
 

@@ -23,7 +23,7 @@ use super::{LONGEST_SILENCE, Lose, Setup, Summary};
 use crate::carrier::Carrier;
 use crate::live::wires::Wires;
 use crate::scenario::SystemSummary;
-use crate::simulate::{self, Detail, EpochTruth, FlowTruth, Simulation};
+use crate::simulate::{self, Detail, EpochTruth, FlowTruth, Lcores, Simulation};
 use crate::system::{self, SYSTEMS};
 use crate::table::table;
 use crate::topology::{Segment, Topology};
@@ -121,6 +121,7 @@ impl Line {
             grace_ns: GRACE_NS,
             detail: Detail::Packets { spread: 0.0 },
             switches: Vec::new(),
+            lcores: Lcores::default(),
             probes: false,
             carrier: Carrier::Tos,
             seed: 1,

@@ -37,7 +37,7 @@ pub use self::usage::{Held, Usage};
 
 use crate::calumma::{CLOCK_GUARD_US, FLIGHT_GUARD_US};
 use crate::carrier::Carrier;
-use crate::simulate::{Detail, Setup, SwitchQuality, Systems};
+use crate::simulate::{Detail, Lcores, Setup, SwitchQuality, Systems};
 use crate::topology::{EdgeKind, LinkQuality, Topology};
 use crate::workload::Draw;
 
@@ -83,6 +83,9 @@ pub struct Scenario {
     /// How packets carry their marks.
     #[serde(default)]
     pub carrier: Carrier,
+    /// Lcores of simulated software switches.
+    #[serde(default)]
+    pub lcores: Lcores,
     /// What edges of a live fabric do with packets.
     #[serde(default)]
     pub edges: EdgeForwarding,
@@ -413,6 +416,7 @@ impl Scenario {
                 DetailName::Packets => Detail::Packets { spread: self.spread },
             },
             switches: change::switches(&self.switches, &self.topology()?)?,
+            lcores: self.lcores,
             probes: self.probes,
             carrier: self.carrier,
             seed: self.seed,

@@ -91,7 +91,8 @@ pub struct SystemSummary {
     pub exact: bool,
     /// Packets that were lost, less those that left the network twice.
     pub lost: i64,
-    /// The same by the report.
+    /// Packets lost by the report, over all flows. It may be more than [`lost`](Self::lost) where
+    /// other flows left twice: a system that counts no copies has none to take off.
     pub reported_lost: i64,
     /// Flows of which it has an exact count, as a share of all that sent; none where it counts no
     /// flows.

@@ -54,6 +54,7 @@ pub use self::clock::SwitchClock;
 pub use self::control::ControlQuality;
 pub use self::judge::{Judgement, Wrong};
 pub use self::network::Simulation;
+pub use self::software::Lcores;
 pub use self::stay::{Met, SwitchQuality};
 pub use self::systems::Systems;
 pub use self::truth::{AtSwitches, Came, Entered, EpochTruth, FlowTruth, Stranger, Treatment};
@@ -84,6 +85,8 @@ pub struct Setup {
     pub detail: Detail,
     /// What each switch does to packets, by its position; those that are not here do nothing.
     pub switches: Vec<SwitchQuality>,
+    /// Lcores of software switches; more than one with [`Detail::Packets`] only.
+    pub lcores: Lcores,
     /// Whether edges probe the paths between them.
     pub probes: bool,
     /// How packets carry their marks.
@@ -95,17 +98,22 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Checks that the carrier can be simulated.
-    fn check_carrier(&self, topology: &Topology) -> Result<()> {
+    /// Checks that what carries and measures packets can be simulated.
+    fn check_switches(&self, topology: &Topology) -> Result<()> {
         ensure!(
             self.carrier == Carrier::Tos || matches!(self.detail, Detail::Packets { .. }),
-            "carrier: marks in identifications, flow labels or shims with detail = \"packets\" only, \
-             as runs have none of them"
+            "carrier: other marks than those of \"tos\" with detail = \"packets\" only, as runs have \
+             no headers"
+        );
+        self.lcores.check()?;
+        ensure!(
+            self.lcores.count == 1 || matches!(self.detail, Detail::Packets { .. }),
+            "lcores: more than one with detail = \"packets\" only, as a run comes to one"
         );
         let modelled = (0..topology.switches()).any(|at| topology.is_tofino(at));
         ensure!(
             self.carrier == Carrier::Tos || !modelled,
-            "carrier: marks in identifications, flow labels or shims of software switches only"
+            "carrier: other marks than those of \"tos\" of software switches only"
         );
         ensure!(
             self.carrier != Carrier::Auto

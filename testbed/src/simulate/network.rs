@@ -125,7 +125,7 @@ impl Simulation {
         ensure!(clocks.len() == switches, "{switches} switches, but {} clocks", clocks.len());
         setup.layout.validate()?;
         setup.attention.validate(&setup.layout)?;
-        setup.check_carrier(&topology)?;
+        setup.check_switches(&topology)?;
         link::check(&topology, &setup)?;
         let routes = Routes::new(&topology);
         let first_epoch = setup.clock.epoch_at(begin_ns);
@@ -194,7 +194,7 @@ impl Simulation {
     }
 
     /// The totals of an inner switch, by position, where it is software.
-    pub fn counters(&self, switch: usize) -> Option<&Counters> {
+    pub fn counters(&self, switch: usize) -> Option<Counters> {
         self.nodes[self.fabric.transit(switch)?].counters()
     }
 

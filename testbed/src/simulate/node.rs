@@ -62,7 +62,12 @@ impl Node {
             SwitchKind::Software => {
                 let carrier = (setup.carrier.of_switches(), setup.carrier.choices());
                 let of = (&*name, role);
-                Switch::Software(Box::new(Software::new(systems.on_switches, of, carrier)))
+                Switch::Software(Box::new(Software::new(
+                    systems.on_switches,
+                    of,
+                    carrier,
+                    setup.lcores,
+                )))
             }
             SwitchKind::Tofino => {
                 let system = p4::loaded(&systems.on_tofinos, role, &systems.on);
@@ -337,7 +342,7 @@ impl Node {
     }
 
     /// Its totals, where it is a software switch.
-    pub(super) fn counters(&self) -> Option<&Counters> {
+    pub(super) fn counters(&self) -> Option<Counters> {
         match &self.switch {
             Switch::Software(switch) => Some(switch.counters()),
             Switch::Tofino(_) => None,

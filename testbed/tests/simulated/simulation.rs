@@ -8,7 +8,7 @@ use calumma_controller::report::{DecodeState, NetworkState};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_sketch::HashKey;
 use calumma_testbed::carrier::Carrier;
-use calumma_testbed::simulate::{Detail, Outcome, Setup, Simulation, SwitchClock, Systems};
+use calumma_testbed::simulate::{Detail, Lcores, Outcome, Setup, Simulation, SwitchClock, Systems};
 use calumma_testbed::topology::{LinkQuality, Topology};
 use calumma_testbed::workload::{Sizes, Traffic};
 
@@ -25,6 +25,7 @@ pub(crate) fn setup(detail: Detail, seed: u64) -> Setup {
         grace_ns: 200_000_000,
         detail,
         switches: Vec::new(),
+        lcores: Lcores::default(),
         probes: false,
         carrier: Carrier::default(),
         seed,

@@ -1,8 +1,12 @@
 //! The lcores' tables of a window, put together.
 //!
 //! A flow is on one lcore where queues are chosen by its hash; its fragments may not be, nor the
-//! packets of a device that spreads them otherwise. So a count is exact only if no other lcore has
-//! seen the flow, be it in its table or among those that it has refused.
+//! packets of a device that spreads them otherwise. Each lcore's table has all of the packets that
+//! came to it, of the flows that it keeps. So a count is exact if no other lcore has refused or
+//! evicted the flow, and if those that keep it saw it come with the same TTL first: packets with
+//! another one are counted by what was first.
+
+use std::collections::HashSet;
 
 use calumma_sketch::grade::Claims;
 use calumma_sketch::table::{Flow, Rank, Turnover};
@@ -60,6 +64,7 @@ impl<K: Key> Window<K> {
         let memory = (self.bytes() * shares.len()) as u64;
         let mut totals = Totals { memory, ..Totals::default() };
         let mut parts: Vec<Part> = Vec::new();
+        let mut evicted = vec![HashSet::new(); shares.len()];
         for (at, share) in shares.iter().enumerate() {
             let (kept, surplus) = share.table.split();
             add(&mut totals, share, &surplus);
@@ -83,22 +88,29 @@ impl<K: Key> Window<K> {
                 }
                 ends.push(of_lcore);
             }
-            let seen_by_others = |key: &K| {
+            if shares.len() > 1 {
+                evicted[at].extend(surplus.iter().filter_map(|flow| wide(flow.key)));
+            }
+            let kept_out_by_others = |key: &K| {
                 let mut others = shares.iter().enumerate().filter(|(other, _)| *other != at);
-                others.any(|(_, of)| of.table.has_seen(&self.common.family, key))
+                others.any(|(_, of)| of.table.kept_out(&self.common.family, key))
             };
             let part = |Flow { key, rank, value }| {
-                let exact = !seen_by_others(key);
+                let exact = !kept_out_by_others(key);
                 Some(Part { key: wide(key)?, rank, counted: *value, exact })
             };
             parts.extend(kept.into_iter().filter_map(part));
         }
+        let is_evicted = |key: &WideKey| evicted.iter().any(|of| of.contains(key));
         parts.sort_unstable_by_key(Part::order);
         let mut parts = parts.into_iter();
         let mut merged: Vec<Part> = Vec::with_capacity(parts.len());
         parts.by_ref().for_each(|part| match merged.last_mut() {
-            Some(last) if last.key == part.key => last.counted.join(&part.counted),
-            _ => merged.push(part),
+            Some(last) if last.key == part.key => {
+                last.exact &= part.exact && last.counted.ttl == part.counted.ttl;
+                last.counted.join(&part.counted);
+            }
+            _ => merged.push(Part { exact: part.exact && !is_evicted(&part.key), ..part }),
         });
         let says_local = self.common.setup.ends;
         let entries: Vec<Entry> = merged.into_iter().map(|it| it.entry(says_local)).collect();

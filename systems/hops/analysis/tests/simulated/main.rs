@@ -18,7 +18,9 @@ use calumma_plane::system::System;
 use calumma_sketch::{HashKey, KeyKind, Level};
 use calumma_switchd::chamelemon::ChameleMon as ChameleMonOnTofino;
 use calumma_testbed::carrier::Carrier;
-use calumma_testbed::simulate::{Detail, EpochTruth, FlowTruth, Setup, SystemOutcome, Systems};
+use calumma_testbed::simulate::{
+    Detail, EpochTruth, FlowTruth, Lcores, Setup, SystemOutcome, Systems,
+};
 use calumma_testbed::topology::{Point, Segment, Topology};
 
 static ON_SWITCHES: &[&dyn System] = &[&calumma_chamelemon::ChameleMon, &calumma_hops::Hops];
@@ -46,6 +48,7 @@ fn setup(detail: Detail, keys: KeyKind, seed: u64) -> Setup {
         grace_ns: 100_000_000,
         detail,
         switches: Vec::new(),
+        lcores: Lcores::default(),
         probes: false,
         carrier: Carrier::default(),
         seed,
