@@ -1,10 +1,11 @@
-// Cooperative Flow Selection (CFS) on a switch between others: exact counts of the flows that stand
-// best at this one, as rows of a table (section III-H of the paper). docs/cfs.md says what differs
-// from a software switch.
+// Cooperative Flow Selection (CFS) on an edge or on a switch between others: exact counts of the
+// flows that stand best at this one, as rows of a table (section III-H of the paper). docs/cfs.md
+// says what differs from a software switch.
 //
-// A packet is recorded as it is received, in the window of the timestamp bit that it carries; a
-// window may last for many epochs, and its group is what the control plane says. All of it is in
-// the ingress. Each part is a control in include/cfs/.
+// A packet is recorded once, as it is received, in the window of the timestamp bit that it carries,
+// or gets here where a host sent it; a window may last for many epochs, and its group is what the
+// control plane says. All of it is in the ingress, which also knows whether a packet leaves for a
+// host. Each part is a control in include/cfs/.
 
 #include <core.p4>
 #if __TARGET_TOFINO__ == 2
@@ -23,6 +24,11 @@
 #endif
 const bit<32> ROWS = 1 << ROW_BITS;
 
+// Places of a row: 4, or 6 where there are more stages than twelve.
+#ifndef COLUMNS
+#define COLUMNS 4
+#endif
+
 // Bits of the filter in one group, places for packets on their way, events, and registers of the
 // flows' number.
 const bit<32> FILTER = 1 << 15;
@@ -38,16 +44,12 @@ header bridge_h {
 
 const bit<16> BRIDGE_BYTES = 4;
 
-// The eight words of a place.
+// Half of the words of a place.
 header record_h {
-    bit<32> standing;
-    bit<32> src;
-    bit<32> dst;
-    bit<32> ports;
-    bit<32> rest;
+    bit<32> tag;
+    bit<32> note;
     bit<32> packets;
-    bit<32> bytes;
-    bit<32> sixteenths;
+    bit<32> last;
 }
 
 struct hashes_t {
@@ -64,7 +66,8 @@ struct hashes_t {
 header resubmit_h {
     bit<32> standing;
     bit<8> second;         // 1: another packet was on its way already, of this flow maybe
-    bit<24> padding;
+    bit<8> place;          // the column of the worst flow of the row; FREE more: of no flow
+    bit<16> padding;
 }
 
 #define RESUBMITS 1
@@ -78,6 +81,7 @@ header resubmit_h {
 #include "include/readable.p4"
 #include "include/lanes.p4"
 #include "include/cfs/flow_hash.p4"
+#include "include/cfs/ends.p4"
 #include "include/cfs/standing.p4"
 #include "include/cfs/column.p4"
 #include "include/cfs/notes.p4"
@@ -98,6 +102,8 @@ control Carried(in headers_t hdr, out bit<1> ipv6, out bit<1> timestamp) {
     }
 }
 
+#define AIM(name, column, access) action name() { request.column = access; }
+
 control Ingress(inout headers_t hdr, inout metadata_t meta,
                 in ingress_intrinsic_metadata_t ig_intr_md,
                 in ingress_intrinsic_metadata_from_parser_t ig_prsr_md,
@@ -110,13 +116,17 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
     CollectionPath() collection;
     Forwarding() forwarding;
     Carried() carried;
+    Leaves() leaves;
     Request() request_of;
     Rows() rows;
     Marking() marking;
     Counter<bit<64>, class_t>(8, CounterType_t.PACKETS) packets;
+    // Packets for the network that hosts had set the bit of a claim in, in the first cell.
+    Counter<bit<64>, bit<1>>(2, CounterType_t.PACKETS) taken;
     request_t request;
     window_t window;
-    entry_t moving;
+    entry_t own;
+    bit<8> place;
     index_t row;
     index_t note;
     bit<32> standing;
@@ -125,8 +135,19 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
     bit<1> timestamp_there;
     bit<1> claimed;
     bit<1> goes_on;
+    bit<1> claim;
+    bit<1> has_claims;
+    bit<1> to_host;
+    bit<1> given;
+    bit<1> single;
+    bit<1> enters;
+    bit<1> nowhere;
+    bit<2> side;
     bit<1> is_second;
     bit<8> recorded;
+    bool marks;
+    bool marks6;
+    bool claims;
     bit<16> missing;
     bool again;
     bool resubmits;
@@ -154,6 +175,38 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
         size = 1;
     }
 
+    action ipv4_alone(bit<1> with_claims) {
+        marks = true;
+        has_claims = with_claims;
+    }
+
+    action both(bit<1> with_claims) {
+        marks = true;
+        marks6 = true;
+        has_claims = with_claims;
+    }
+
+    // Which packets have a mark in this network: those of IPv4, or of IPv6 as well; and whether a
+    // claim is beside it.
+    table families {
+        actions = { ipv4_alone; both; NoAction; }
+        default_action = NoAction;
+        size = 1;
+    }
+
+    action mark6() {
+        hdr.ipv6.traffic_class[7:5] = meta.mark;
+    }
+
+    action claim4() {
+        hdr.ipv4.tos_rest[3:3] = claim;
+        meta.changed = true;
+    }
+
+    action claim6() {
+        hdr.ipv6.traffic_class[3:3] = claim;
+    }
+
     action record_in(bit<1> group, word_t seed_high, word_t seed_low, bit<32> limit,
                      bit<1> claims) {
         window.is_open = true;
@@ -178,9 +231,66 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
     }
 
     action of_packet() {
-        moving = { meta.resubmitted.standing, hdr.ipv4.src, hdr.ipv4.dst, meta.ports,
-                   hdr.ipv4.protocol ++ 8w1 ++ note, 1, 16w0 ++ hdr.ipv4.total_length,
-                   20w0 ++ hdr.ipv4.total_length[15:4] };
+        own = { meta.resubmitted.standing, 1w1 ++ hdr.ipv4.protocol ++ hdr.ipv4.src[31:9],
+                hdr.ipv4.dst, 1w1 ++ hdr.ipv4.src[8:0] ++ 6w0 ++ note, meta.ports, 1,
+                16w0 ++ hdr.ipv4.total_length, 20w0 ++ hdr.ipv4.total_length[15:4] };
+    }
+
+    action look() {
+        request.columns = RECORD;
+        request.column0 = RECORD;
+        request.column1 = RECORD;
+        request.column2 = RECORD;
+        request.column3 = RECORD;
+#if COLUMNS > 4
+        request.column4 = RECORD;
+        request.column5 = RECORD;
+#endif
+    }
+
+    AIM(seek0, column0, SEEK)
+    AIM(seek1, column1, SEEK)
+    AIM(seek2, column2, SEEK)
+    AIM(seek3, column3, SEEK)
+    AIM(take0, column0, TAKE)
+    AIM(take1, column1, TAKE)
+    AIM(take2, column2, TAKE)
+    AIM(take3, column3, TAKE)
+#if COLUMNS > 4
+    AIM(seek4, column4, SEEK)
+    AIM(seek5, column5, SEEK)
+    AIM(take4, column4, TAKE)
+    AIM(take5, column5, TAKE)
+#endif
+
+    // Where a packet on its second pass seeks a place.
+    table aim {
+        key = { meta.resubmitted.place : exact; }
+        actions = {
+            seek0; seek1; seek2; seek3; take0; take1; take2; take3;
+#if COLUMNS > 4
+            seek4; seek5; take4; take5;
+#endif
+            NoAction;
+        }
+        const default_action = NoAction;
+        const entries = {
+            0 : seek0();
+            1 : seek1();
+            2 : seek2();
+            3 : seek3();
+            8 : take0();
+            9 : take1();
+            10 : take2();
+            11 : take3();
+#if COLUMNS > 4
+            4 : seek4();
+            5 : seek5();
+            12 : take4();
+            13 : take5();
+#endif
+        }
+        size = 16;
     }
 
     // Once more through the ingress, whatever else was decided.
@@ -190,20 +300,35 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
         meta.resubmitted.setValid();
         meta.resubmitted.standing = standing;
         meta.resubmitted.second = 7w0 ++ is_second;
+        meta.resubmitted.place = place;
         meta.resubmitted.padding = 0;
     }
 
     apply {
-        request = { false, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING,
-                    NOTHING, NOTHING };
+        request = { false, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING,
+#if COLUMNS > 4
+                    NOTHING, NOTHING,
+#endif
+                    NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING };
         window = { false, 0, 0, 0, 0, false };
-        moving = { 0, 0, 0, 0, 0, 0, 0, 0 };
-        recorded = 0;
+        own = { 0, 0, 0, 0, 0, 0, 0, 0 };
+        recorded = NO_MARK;
         claimed = 0;
+        claim = 0;
+        has_claims = 0;
+        marks = false;
+        marks6 = false;
+        claims = false;
+        single = 0;
+        enters = 0;
+        nowhere = 0;
+        side = PASSED;
         again = ig_intr_md.resubmit_flag == 1;
         ttl = hdr.ipv4.ttl;
+        ig_dprsr_md.drop_ctl = 0;
         host_ports.apply();
         timestamp.apply();
+        families.apply();
         readable.apply(hdr, meta, ig_prsr_md.parser_err, missing);
         before.apply(hdr, meta);
         collection.apply(hdr.collect, ig_intr_md.ingress_port, meta, request,
@@ -218,7 +343,6 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
         if (!meta.from_host && window.claims) {
             claimed = hdr.ipv4.tos_rest[3:3];
         }
-        standing_of.apply(meta.hashes, ttl, claimed, window, standing, goes_on);
         places();
         if (request.collects) {
             request_of.apply(hdr.collect, request);
@@ -227,24 +351,47 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
             if (!again) {
                 packets.count(meta.class);
             }
-            if (window.is_open && (meta.measured || ipv6 == 1)) {
-                request.events = RECORD;
-                recorded = 1;
-            }
             if (window.is_open && meta.measured) {
                 of_packet();
-                request.column0 = RECORD;
+                look();
                 if (again) {
-                    request.column0 = SEEK;
+                    aim.apply();
                 }
             }
         }
         forwarding.apply(hdr, meta.before, meta.changed, ig_intr_md.ingress_port,
                          meta.hashes.word0, request.collects, ig_dprsr_md, ig_tm_md);
 
-        rows.apply(request, again, standing, ttl, meta.resubmitted.second[0:0], claimed, goes_on,
-                   window, meta.hashes, row, note, hdr.collect.next, moving, hdr.record, hdr.word,
-                   resubmits, is_second);
+        // On which side it is. What a host has sent and has no way to go on enters nowhere.
+        leaves.apply(ig_tm_md.ucast_egress_port, ig_dprsr_md.drop_ctl, to_host, given);
+        if (meta.from_host) {
+            side = ENTERED;
+            if (ig_dprsr_md.drop_ctl == 0) {
+                single = to_host;
+                enters = ~to_host;
+            } else if (!again) {
+                nowhere = 1;
+            }
+        } else if (to_host == 1) {
+            side = LEFT;
+        }
+        if ((marks && meta.measured) || (marks6 && ipv6 == 1)) {
+            if (!meta.from_host) {
+                recorded = UNRECORDED;
+            }
+        }
+        if (window.is_open && (meta.measured || ipv6 == 1) && nowhere == 0) {
+            request.events = RECORD;
+            recorded = RECORDED;
+        }
+
+        standing_of.apply(meta.hashes, ttl, claimed, single, side, window, standing, goes_on);
+        if (to_host == 1) {
+            goes_on = 0;
+        }
+        rows.apply(request, again, nowhere, standing, ttl, side, meta.resubmitted.second[0:0],
+                   claimed, goes_on, window, meta.hashes, row, note, hdr.collect.next, own,
+                   hdr.record, hdr.word, resubmits, is_second, place);
         if (resubmits) {
             once_more();
         }
@@ -256,12 +403,36 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
             hdr.bridge.kind = MEASURED;
             hdr.bridge.end = meta.end;
         }
-        if (meta.measured && meta.from_host) {
-            marking.apply(hdr.ipv4.mark, meta.mark, meta.changed);
+
+        // Claims begin and end with the network: hosts get the bit of their port.
+        claim = goes_on;
+        claims = window.claims;
+        if (has_claims == 1 && to_host == 1) {
+            claim = given;
+            claims = true;
+        } else if (has_claims == 1 && meta.from_host && !window.claims) {
+            claim = 0;
+            claims = true;
         }
-        if (meta.measured && window.claims && hdr.ipv4.tos_rest[3:3] != goes_on) {
-            hdr.ipv4.tos_rest[3:3] = goes_on;
-            meta.changed = true;
+        if (has_claims == 1 && enters == 1 && !again) {
+            if (meta.measured && hdr.ipv4.tos_rest[3:3] == 1) {
+                taken.count(0);
+            } else if (marks6 && ipv6 == 1 && hdr.ipv6.traffic_class[3:3] == 1) {
+                taken.count(0);
+            }
+        }
+        if (claims && meta.measured && hdr.ipv4.tos_rest[3:3] != claim) {
+            claim4();
+        } else if (has_claims == 1 && marks6 && ipv6 == 1 && (to_host == 1 || meta.from_host)) {
+            if (to_host == 0) {
+                claim = 0;
+            }
+            claim6();
+        }
+        if (marks && meta.measured && meta.from_host) {
+            marking.apply(hdr.ipv4.mark, meta.mark, meta.changed);
+        } else if (marks6 && ipv6 == 1 && meta.from_host) {
+            mark6();
         }
     }
 }
@@ -278,6 +449,7 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
     mark_t given_back;
     bit<1> to_host;
     bit<16> missing;
+    bool takes_back6;
 
     action host(bit<3> dscp) {
         to_host = 1;
@@ -289,6 +461,25 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
         actions = { host; NoAction; }
         const default_action = NoAction;
         size = PORTS;
+    }
+
+    action take_back() {
+        takes_back6 = false;
+    }
+
+    action take_back_both() {
+        takes_back6 = true;
+    }
+
+    // Of which packets for hosts the mark is taken out: of IPv4, or of IPv6 as well.
+    table sinks {
+        actions = { take_back; take_back_both; }
+        default_action = take_back_both();
+        size = 1;
+    }
+
+    action give_back6() {
+        hdr.ipv6.traffic_class[7:5] = given_back;
     }
 
     action compare() {
@@ -305,18 +496,21 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
         to_host = 0;
         before.apply(hdr, meta);
         host_ports.apply();
+        sinks.apply();
         compare();
         if (meta.kind == COLLECTING || meta.kind == CONTINUED) {
             progress.apply(hdr.collect, meta.kind);
         } else if (missing != 0) {
             discard();
-        } else if (hdr.bridge.recorded == 1) {
+        } else if (hdr.bridge.recorded == RECORDED) {
             packets.count(1);
-        } else if (meta.kind == MEASURED || hdr.ipv6.isValid()) {
+        } else if (hdr.bridge.recorded == UNRECORDED) {
             packets.count(2);
         }
         if (meta.kind == MEASURED && to_host == 1) {
             marking.apply(hdr.ipv4.mark, given_back, meta.changed);
+        } else if (takes_back6 && hdr.ipv6.isValid() && to_host == 1) {
+            give_back6();
         }
         hdr.bridge.setInvalid();
     }

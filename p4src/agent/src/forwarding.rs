@@ -39,6 +39,13 @@ const MTUS: &str = "Egress.push.mtus";
 const SINKS: &str = "Ingress.sink.ports";
 pub(crate) const DOMAINS: &str = "Ingress.sink.domains";
 
+/// Programs that ask at ingress whether packets leave for hosts have it: the ports that lead to
+/// these, with the bit that packets leave with in the place of a claim.
+const LEAVES: &str = "Ingress.leaves.ports";
+
+/// The bit of a DSCP that is a claim's in the network (docs/contract.md, "Claim").
+const CLAIM: u8 = 1 << 1;
+
 /// The version of INT-MD.
 pub(crate) const INT_VERSION: u32 = 2;
 
@@ -63,7 +70,8 @@ pub fn configure(driver: &Driver, config: &Config) -> Result<(), ClientError> {
     let members = members(driver.info(), &groups)?;
     let old_members = driver.entries(MEMBERS)?;
     let mut present = Vec::new();
-    let programs = [limits(driver.info()), sinks(driver.info()), no_way(driver.info())];
+    let of_program = |table| driver.info().table(table).is_ok().then_some(table);
+    let programs = [MTUS, SINKS, NO_WAY, LEAVES].map(of_program);
     for table in TABLES.into_iter().chain(programs.into_iter().flatten()) {
         present.extend(driver.entries(table)?);
     }
@@ -188,6 +196,10 @@ fn entries(
             add(HOST_OUT, ("egress_port", number), "host", &dscp)?;
             if let Some(table) = sinks {
                 add(table, ("port", number), "sink", &[])?;
+            }
+            if info.table(LEAVES).is_ok() {
+                let claim = [("claim", u64::from(config.carrier.dscp & CLAIM != 0))];
+                add(LEAVES, ("port", number), "host", &claim)?;
             }
             if let (Some(table), None) = (no_way(info), port.peer) {
                 add(table, ("ingress_port", number), "end_at", &[("port", end.into())])?;

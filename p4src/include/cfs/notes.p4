@@ -34,6 +34,28 @@ control Bits(in access_t access, in index_t index, out bit<1> before)(bit<32> si
     }
 }
 
+// What makes the counts of some flows each doubtful, a bit for each kind. `there` is what it was.
+control Kinds(in access_t access, in index_t index, in bit<8> more, out bit<8> there) {
+    Register<bit<8>, index_t>(2 * PENDING, 0) kinds;
+    RegisterAction<bit<8>, index_t, bit<8>>(kinds) touch = {
+        void apply(inout bit<8> value, out bit<8> rv) {
+            rv = value;
+            if (access == CLEAR) {
+                value = 0;
+            } else {
+                value = value | more;
+            }
+        }
+    };
+
+    apply {
+        there = 0;
+        if (access != NOTHING) {
+            there = touch.execute(index);
+        }
+    }
+}
+
 // Packets that were resubmitted and have not come again, of some flows each. `before` is how many
 // there were.
 control Pending(in access_t access, in index_t index, in bit<16> more, out bit<16> before) {

@@ -1,10 +1,19 @@
 // Which part of the table a collection packet means, by the number of its source. The filter and
 // the packets on their way are cleared and never read.
 
+// The first eight numbers are columns.
+#define COLUMN(name) action name() { \
+    request.columns = collect.access; request.name = collect.access; }
+
 control Request(in collect_h collect, inout request_t request) {
-    action column0() { request.column0 = collect.access; }
-    action column1() { request.column1 = collect.access; }
-    action column2() { request.column2 = collect.access; }
+    COLUMN(column0)
+    COLUMN(column1)
+    COLUMN(column2)
+    COLUMN(column3)
+#if COLUMNS > 4
+    COLUMN(column4)
+    COLUMN(column5)
+#endif
     action doubts() { request.doubts = collect.access; }
     action events() { request.events = collect.access; }
     action evicted() { request.evicted = collect.access; }
@@ -16,7 +25,11 @@ control Request(in collect_h collect, inout request_t request) {
     table sources {
         key = { collect.source : exact; }
         actions = {
-            column0; column1; column2; doubts; events; evicted; claims; flows; filter; pending;
+            column0; column1; column2; column3;
+#if COLUMNS > 4
+            column4; column5;
+#endif
+            doubts; events; evicted; claims; flows; filter; pending;
             NoAction;
         }
         const default_action = NoAction;
@@ -24,15 +37,20 @@ control Request(in collect_h collect, inout request_t request) {
             0 : column0();
             1 : column1();
             2 : column2();
-            3 : doubts();
-            4 : events();
-            5 : evicted();
-            6 : claims();
-            7 : flows();
-            8 : filter();
-            9 : pending();
+            3 : column3();
+#if COLUMNS > 4
+            4 : column4();
+            5 : column5();
+#endif
+            8 : doubts();
+            9 : events();
+            10 : evicted();
+            11 : claims();
+            12 : flows();
+            13 : filter();
+            14 : pending();
         }
-        size = 10;
+        size = 16;
     }
 
     apply {

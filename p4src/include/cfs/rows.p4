@@ -1,43 +1,85 @@
-// The table: rows of as many places as there are columns, the best of the flows that chose a row in
-// its first one (section III-H of the paper on Cooperative Flow Selection).
+// The table: rows of as many places as there are columns, for the best of the flows that chose a
+// row (section III-H of the paper on Cooperative Flow Selection).
 //
 // A flow must be found in the last column before it takes the place of another one in the first,
-// and no register is accessed twice on a pass. So a packet looks for its flow on its first pass, and
-// is counted there. Where it finds none, but would stand before the last of its row, it goes through
-// the ingress once more, resubmitted, and seeks a place: from there on each flow moves on by a
-// column, and that of the last one leaves.
+// and no register is accessed twice on a pass. So a packet looks for its flow on its first pass,
+// and is counted there. Where it finds none, but would stand before the worst of its row, it goes
+// through the ingress once more, resubmitted, and takes that one's place, which leaves; or the
+// first free place from there on. In the paper a row is in order, and each flow that comes in moves
+// worse ones on by a column. A row has the same flows without that, but words that nothing moves
+// need no register of their own.
 //
-// A count is exact if no packet of the flow came to be refused, nor was counted in an entry that has
-// left. The last standing of a full row only rises, and the filter keeps the flows out that were
-// refused or have left. What happens between a packet's two passes is watched: two packets of a new
-// flow on their way at once are counted both, as long as they stand alike. Where one of them may
-// not have been, the flow is doubted, and has no exact count in this window. So is one whose packets
-// come with another time to live than its first, which no register has room to count.
+// A count is exact if no packet of the flow came to be refused, nor was counted in an entry that
+// has left. The worst standing of a full row only rises, and the filter keeps the flows out that
+// were refused or have left. What happens between a packet's two passes is watched: two packets of
+// a new flow on their way at once are counted both, as long as they stand alike. Where one of them
+// may not have been, the flow is doubted, and has no exact count in this window. So is one whose
+// packets come with another time to live than its first, or on another side, which no register has
+// room to count.
 
-control Rows(inout request_t request, in bool again, in bit<32> standing, in bit<8> ttl,
-             in bit<1> second, in bit<1> claimed, in bit<1> goes_on, in window_t window,
-             in hashes_t hashes, in index_t row, in index_t note, in index_t next,
-             inout entry_t moving, inout record_h record, inout word_h word, out bool resubmits,
-             out bit<1> is_second) {
+control Rows(inout request_t request, in bool again, in bit<1> nowhere, in bit<32> standing,
+             in bit<8> ttl, in bit<2> side, in bit<1> second, in bit<1> claimed, in bit<1> goes_on,
+             in window_t window, in hashes_t hashes, in index_t row, in index_t note,
+             in index_t next, inout entry_t own, inout record_h record, inout word_h word,
+             out bool resubmits, out bit<1> is_second, out bit<8> place) {
     Column() column0;
     Column() column1;
     Column() column2;
+    Column() column3;
+    Worse() worse01;
+    Worse() worse23;
+    Worse() worse0123;
+#if COLUMNS > 4
+    Column() column4;
+    Column() column5;
+    Worse() worse45;
+    Worse() worse_of_all;
+#endif
     Bits(2 * FILTER) filter;
     Pending() pending;
-    Bits(2 * PENDING) doubts;
+    Kinds() doubts;
     Totals(2 * EVENTS) events;
     Totals(2) evicted;
     Totals(8) claims;
     Run() run_of;
     Runs() flows;
-    entry_t there;
+    bit<32> there0;
+    bit<32> there1;
+    bit<32> there2;
+    bit<32> there3;
+#if COLUMNS > 4
+    bit<32> there4;
+    bit<32> there5;
+    bit<32> of45;
+    bit<32> of_all;
+    bit<1> is5;
+    bit<1> is45;
+    bit<32> better4;
+    bit<32> better5;
+#endif
+    bit<32> of01;
+    bit<32> of23;
+    bit<32> of0123;
+    bit<1> is1;
+    bit<1> is3;
+    bit<1> is23;
+    bit<32> better0;
+    bit<32> better1;
+    bit<32> better2;
+    bit<32> better3;
+    bit<32> first;
+    bit<32> worst;
+    gone_t gone;
+    read_t words;
     access_t last;
     bit<1> found;
+    bit<1> stands;
     bit<1> placed;
     bit<1> noted;
-    bit<1> was_doubted;
-    bit<32> better;
+    bit<8> kinds;
+    bit<8> kinds_there;
     bit<8> other_ttl;
+    bit<2> other_side;
     bit<16> waiting;
     bit<16> more;
     bit<4> event;
@@ -55,11 +97,19 @@ control Rows(inout request_t request, in bool again, in bit<32> standing, in bit
     bit<32> claims_there;
 
     action compare() {
-        better = standing |-| there.standing;
+        better0 = standing |-| there0;
+        better1 = standing |-| there1;
+        better2 = standing |-| there2;
+        better3 = standing |-| there3;
+#if COLUMNS > 4
+        better4 = standing |-| there4;
+        better5 = standing |-| there5;
+#endif
     }
 
-    action compare_ttl() {
-        other_ttl = there.standing[7:0] ^ ttl;
+    action compare_first() {
+        other_ttl = first[7:0] ^ ttl;
+        other_side = first[9:8] ^ side;
     }
 
     // Where the packet is noted and counted beside the table.
@@ -84,31 +134,79 @@ control Rows(inout request_t request, in bool again, in bit<32> standing, in bit
     }
 
     apply {
-        there = { 0, 0, 0, 0, 0, 0, 0, 0 };
+        gone = { 0, 0, 0 };
+        words = { 0, 0, 0, 0 };
         last = NOTHING;
+        first = 0;
         found = 0;
         placed = 0;
+        stands = 0;
         records = 0;
-        better = 0;
         more = 0;
         event = OTHER;
         resubmits = false;
         is_second = 0;
-        if (request.column0 == RECORD || request.column0 == SEEK) {
+        place = 0;
+        kinds = 0;
+        if (request.columns == RECORD && nowhere == 0) {
             records = 1;
         }
-        column0.apply(request.column0, row, moving, request.column1, there, found, placed);
-        column1.apply(request.column1, row, moving, request.column2, there, found, placed);
-        column2.apply(request.column2, row, moving, last, there, found, placed);
+        column0.apply(request.column0, row, nowhere, own, request.column1, there0, found, placed,
+                      first, gone, words);
+        column1.apply(request.column1, row, nowhere, own, request.column2, there1, found, placed,
+                      first, gone, words);
+        column2.apply(request.column2, row, nowhere, own, request.column3, there2, found, placed,
+                      first, gone, words);
+#if COLUMNS > 4
+        column3.apply(request.column3, row, nowhere, own, request.column4, there3, found, placed,
+                      first, gone, words);
+        column4.apply(request.column4, row, nowhere, own, request.column5, there4, found, placed,
+                      first, gone, words);
+        column5.apply(request.column5, row, nowhere, own, last, there5, found, placed, first, gone,
+                      words);
+#else
+        column3.apply(request.column3, row, nowhere, own, last, there3, found, placed, first, gone,
+                      words);
+#endif
 
-        // `there` is what the packet has met last: its flow, or the last place of the row.
-        compare_ttl();
+        // Whether the flow stands before any of its row, and where the worst one is.
+        compare();
+        if (better0 != 0 || better1 != 0) {
+            stands = 1;
+        }
+        if (better2 != 0 || better3 != 0) {
+            stands = 1;
+        }
+        worse01.apply(there0, there1, of01, is1);
+        worse23.apply(there2, there3, of23, is3);
+        worse0123.apply(of01, of23, of0123, is23);
+        if (is23 == 1) {
+            place = 6w0 ++ 1w1 ++ is3;
+        } else {
+            place = 7w0 ++ is1;
+        }
+        worst = of0123;
+#if COLUMNS > 4
+        if (better4 != 0 || better5 != 0) {
+            stands = 1;
+        }
+        worse45.apply(there4, there5, of45, is5);
+        worse_of_all.apply(of0123, of45, of_all, is45);
+        if (is45 == 1) {
+            place = 7w2 ++ is5;
+        }
+        worst = of_all;
+#endif
+        if (worst == 0) {
+            place = place | FREE;
+        }
+
+        compare_first();
         at_filter = note;
         if (records == 1 && !again) {
-            compare();
             if (found == 1) {
                 event = FOUND;
-            } else if (better == 0) {
+            } else if (stands == 0) {
                 event = REFUSED;
                 request.filter = RECORD;
             } else {
@@ -116,18 +214,18 @@ control Rows(inout request_t request, in bool again, in bit<32> standing, in bit
                 request.filter = READ;
             }
         } else if (records == 1) {
-            if (found == 1) {
-                event = MET;
-            } else if (last == SEEK) {
-                event = CROWDED_OUT;
-                request.filter = RECORD;
-            } else if (last == SHIFT) {
+            if (placed == 1 && gone.standing != 0) {
                 event = REPLACED;
                 request.filter = RECORD;
                 request.evicted = RECORD;
-                at_filter = moving.rest[15:0];
-            } else {
+                at_filter = gone.note[15:0];
+            } else if (placed == 1) {
                 event = PLACED;
+            } else if (found == 1) {
+                event = MET;
+            } else {
+                event = CROWDED_OUT;
+                request.filter = RECORD;
             }
         }
         narrow();
@@ -157,16 +255,22 @@ control Rows(inout request_t request, in bool again, in bit<32> standing, in bit
 
         // Refused while another packet, of this flow maybe, is on its way to be put in.
         if ((event == REFUSED || event == REFUSED_AGAIN || event == FILTERED) && waiting != 0) {
-            request.doubts = RECORD;
+            kinds = DOUBTED;
         }
         // Put in behind another packet, of this flow maybe, that has no entry any more.
         if (placed == 1 && second == 1) {
+            kinds = DOUBTED;
+        }
+        if (records == 1 && found == 1 && placed == 0 && other_ttl != 0) {
+            kinds = DOUBTED;
+        }
+        if (records == 1 && found == 1 && placed == 0 && other_side != 0) {
+            kinds = kinds | STRAYED;
+        }
+        if (kinds != 0) {
             request.doubts = RECORD;
         }
-        if (found == 1 && other_ttl != 0) {
-            request.doubts = RECORD;
-        }
-        doubts.apply(request.doubts, at_pending, was_doubted);
+        doubts.apply(request.doubts, at_pending, kinds, kinds_there);
         if (!request.collects) {
             happened();
         }
@@ -174,7 +278,7 @@ control Rows(inout request_t request, in bool again, in bit<32> standing, in bit
             request.claims = RECORD;
         }
         events.apply(request.events, at_event, 1, events_there);
-        evicted.apply(request.evicted, at_group, moving.packets, evicted_there);
+        evicted.apply(request.evicted, at_group, gone.packets, evicted_there);
         claims.apply(request.claims, at_claims, 1, claims_there);
         run_of.apply(hashes, run);
         if (request.collects) {
@@ -182,11 +286,10 @@ control Rows(inout request_t request, in bool again, in bit<32> standing, in bit
         }
         flows.apply(request.flows, at_run, run, run_there);
 
-        if (request.column0 == READ || request.column1 == READ || request.column2 == READ) {
-            record = { there.standing, there.src, there.dst, there.ports, there.rest,
-                       there.packets, there.bytes, there.sixteenths };
+        if (request.columns == READ || request.columns == READ_SECOND) {
+            record = { words.tag, words.note, words.packets, words.last };
         } else if (request.doubts == READ) {
-            word = { 31w0 ++ was_doubted };
+            word = { 24w0 ++ kinds_there };
         } else if (request.events == READ) {
             word = { events_there };
         } else if (request.evicted == READ) {

@@ -1,12 +1,13 @@
-// How a flow stands at this switch: by its grade, and by whether a switch before has claimed it.
+// How a flow stands at this switch: by its grade, by whether a switch before has claimed it, and by
+// whether it goes to a host of the same switch, so that no other one has it.
 //
 // Grades are those of the rule `fold` (docs/contract.md, "Selection"), complemented, so that more
 // is better and an empty register the worst.
 
 #define FOLD(name, n) action name() { folded = word << n; }
 
-control Standing(in hashes_t hashes, in bit<8> ttl, in bit<1> claimed, in window_t window,
-                 out bit<32> standing, out bit<1> goes_on) {
+control Standing(in hashes_t hashes, in bit<8> ttl, in bit<1> claimed, in bit<1> single,
+                 in bit<2> side, in window_t window, out bit<32> standing, out bit<1> goes_on) {
     bit<32> word;
     bit<32> folded;
     bit<32> grade;         // complemented
@@ -83,7 +84,7 @@ control Standing(in hashes_t hashes, in bit<8> ttl, in bit<1> claimed, in window
     }
 
     action stand() {
-        standing = 1w0 ++ class ++ grade[31:11] ++ ttl;
+        standing = 2w0 ++ class ++ grade[31:14] ++ side ++ ttl;
     }
 
     action compare() {
@@ -94,9 +95,11 @@ control Standing(in hashes_t hashes, in bit<8> ttl, in bit<1> claimed, in window
         join();
         first = 0;
         grade = 0;
-        // The complements of `unclaimed`, 2, and `claimed`, 3.
+        // The complements of `single`, 1, `unclaimed`, 2, and `claimed`, 3.
         class = 1;
-        if (claimed == 1) {
+        if (single == 1) {
+            class = 2;
+        } else if (claimed == 1) {
             class = 0;
         }
         hops.apply();

@@ -82,10 +82,11 @@ pub(super) struct Tofino {
     mtu: u16,
 }
 
-/// Where a program that makes packets longer has what fits each port, and one that makes them
-/// shorter the ports that lead to hosts.
+/// Where a program that makes packets longer has what fits each port; and where those that ask at
+/// ingress have the ports that lead to hosts.
 const LIMITS: &str = "Egress.push.mtus";
 const SINKS: &str = "Ingress.sink.ports";
+const LEAVES: &str = "Ingress.leaves.ports";
 
 /// What is measured, and by which switch.
 struct Session {
@@ -95,6 +96,8 @@ struct Session {
     switch: Switch,
     /// Whether the program makes packets longer, where that fits a port.
     limits: bool,
+    /// Whether it asks where packets of hosts go.
+    asks_ends: bool,
     clock: EpochClock,
     schedule: Schedule,
     first_epoch: u64,
@@ -223,7 +226,7 @@ impl Tofino {
 
     /// A packet goes from host to host, of this edge.
     pub(super) fn cross(&mut self, packet: &mut Bytes, stay: Stay) {
-        if self.is_timed() {
+        if self.session.as_ref().is_some_and(|session| session.asks_ends) {
             return self.pass(LOCAL, packet, stay);
         }
         self.ingress(packet, stay);
@@ -330,13 +333,19 @@ impl Session {
             let send = Entry::new("send").exact("ingress_port", port).arg("port", peer);
             switch.add_entry("port_pair", &send)?;
         }
+        let mut asks_ends = false;
         if role == Role::Edge {
             let host = Entry::new("host").exact("ingress_port", FIRST);
             switch.add_entry("Ingress.host_ports", &host)?;
             let host = Entry::new("host").exact("egress_port", FIRST).arg("dscp", 0u8);
             switch.add_entry("Egress.host_ports", &host)?;
-            if switch.clear_table(SINKS).is_ok() {
-                switch.add_entry(SINKS, &Entry::new("sink").exact("port", FIRST))?;
+            let sink = Entry::new("sink").exact("port", FIRST);
+            let leaves = Entry::new("host").exact("port", FIRST).arg("claim", 0u8);
+            for (table, host) in [(SINKS, sink), (LEAVES, leaves)] {
+                if switch.clear_table(table).is_ok() {
+                    switch.add_entry(table, &host)?;
+                    asks_ends = true;
+                }
             }
             let send = Entry::new("send").exact("ingress_port", LOCAL).arg("port", FIRST);
             switch.add_entry("port_pair", &send)?;
@@ -351,6 +360,7 @@ impl Session {
             role,
             switch,
             limits,
+            asks_ends,
             clock: *clock,
             schedule: Schedule::starting_with(*clock, *first_epoch),
             first_epoch: *first_epoch,

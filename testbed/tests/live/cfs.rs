@@ -79,6 +79,32 @@ fn a_tofino_spine_counts_what_came_to_it_over_the_wires() {
 
 #[test]
 #[ignore = "end to end: needs root, DPDK and iperf3; `cargo xtask test` runs it"]
+fn a_tofino_leaf_counts_what_its_hosts_sent_and_received() {
+    let _alone = alone();
+    let out = folder("tofino-edge");
+    play("tofino-edge.toml", &out);
+
+    // By window: flows that the Tofino counted exactly, and those that its count is of.
+    let (mut exact, mut own, mut lost) = (Vec::new(), Vec::new(), BTreeMap::<String, u64>::new());
+    for report in lines(&out.join("cfs.jsonl")) {
+        let hops = list(&report, "flows").flat_map(|flow| list(flow, "hops"));
+        let of_tofino = hops.filter(|hop| hop["node"] == "e2" && hop["exact"] == true);
+        exact.push(of_tofino.count());
+        let flows = list(&report, "flows");
+        own.push(flows.filter(|flow| flow["at"] == "e2" && flow["exact"] == true).count());
+        add_losses(&report, &mut lost);
+    }
+    eprintln!("of e2 by window: {exact:?}, of them its own: {own:?}, lost: {lost:?}");
+    for counts in [exact, own] {
+        assert!(counts.iter().filter(|&&flows| flows > 20).count() >= 5, "{counts:?}");
+    }
+    let of_link = ["e1:in s2:in", "s2:in e1:in"].map(|place| lost.get(place).copied());
+    assert!(of_link.iter().all(|packets| *packets > Some(5)), "{lost:?}");
+    fs::remove_dir_all(out).expect("what was written can be removed");
+}
+
+#[test]
+#[ignore = "end to end: needs root, DPDK and iperf3; `cargo xtask test` runs it"]
 fn the_demo_shows_every_flow_as_the_wires_and_the_lossy_one_by_name() {
     let _alone = alone();
     let out = folder("demo");

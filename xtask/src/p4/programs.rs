@@ -35,6 +35,9 @@ pub(super) const WRAPPING: &[&str] = &["-DWRAPPING_ARITHMETIC=1"];
 /// All keys are hashed as wide ones.
 const WIDE: &[&str] = &["-DWIDE_KEYS=1"];
 
+/// The same with six places in each row, for which twelve stages are too few.
+const WIDE_SIX: &[&str] = &["-DWIDE_KEYS=1", "-DCOLUMNS=6"];
+
 /// Marks in the identification.
 const IP_ID: &[&str] = &["-DCARRIER_IP_ID=1"];
 const IP_ID_WRAPPING: &[&str] = &["-DCARRIER_IP_ID=1", "-DWRAPPING_ARITHMETIC=1"];
@@ -101,9 +104,10 @@ const SKETCHINT: [Variant; 6] = [
     Variant { name: "acu-2", target: "tofino2", arch: "t2na", defines: ACU, sizes: None },
 ];
 
-const CFS: [Variant; 2] = [
+const CFS: [Variant; 3] = [
     Variant { name: "wide", target: "tofino", arch: "tna", defines: WIDE, sizes: None },
     Variant { name: "wide-2", target: "tofino2", arch: "t2na", defines: WIDE, sizes: None },
+    Variant { name: "wide-six-2", target: "tofino2", arch: "t2na", defines: WIDE_SIX, sizes: None },
 ];
 
 /// Both chips.

@@ -1,5 +1,5 @@
-//! Cooperative Flow Selection (CFS) on a Tofino between other switches: what the tables of
-//! `p4src/cfs.p4` hold, and what the words of its registers mean.
+//! Cooperative Flow Selection (CFS) on a Tofino, at an edge or between other switches: what the
+//! tables of `p4src/cfs.p4` hold, and what the words of its registers mean.
 //!
 //! What is sent of a window is what a software switch sends, so the controller can't tell which
 //! kind it was. The table is one of rows: of the flows of smallest rank it has those that found
@@ -20,11 +20,12 @@ use calumma_sketch::HashKey;
 use calumma_switch_host::{Session, SystemOffer};
 use calumma_wire::{Offer, Role, SystemSetup};
 
-use self::window::Windows;
+use self::window::{Stands, Windows};
+use crate::chamelemon::measures_ipv6;
 use crate::system::{Build, Setup, System};
 
 /// Places of a row.
-const COLUMNS: u32 = 3;
+const COLUMNS: u32 = 4;
 
 /// The logarithm of rows of a group that an index reaches.
 const MOST_ROW_BITS: u32 = 13;
@@ -32,7 +33,7 @@ const MOST_ROW_BITS: u32 = 13;
 /// The logarithm of the registers that count all flows.
 const HLL_BITS: u8 = 12;
 
-/// CFS's description, on switches between edges.
+/// CFS's description.
 #[derive(Clone, Copy, Debug)]
 pub struct Cfs;
 
@@ -47,9 +48,8 @@ impl System for Cfs {
         "cfs"
     }
 
-    /// Edges know which flows are only theirs, and give the claim bit back.
     fn roles(&self) -> &'static [Role] {
-        &[Role::Transit]
+        &[Role::Edge, Role::Transit]
     }
 
     fn program(&self) -> &'static str {
@@ -60,23 +60,29 @@ impl System for Cfs {
         "Ingress.rows.evicted.sums"
     }
 
+    /// Its marks are in the ToS byte.
+    fn may_go_by_identification(&self) -> bool {
+        false
+    }
+
     fn hashes(&self, _: Role) -> bool {
         true
     }
 
     fn setup(
         &self,
-        _role: Role,
+        role: Role,
         session: &Session,
         setup: &SystemSetup,
     ) -> Result<Arc<dyn Setup>, String> {
         let setup = Words::decode(&setup.setup).map_err(|problem| problem.to_string())?;
         let key = hash_key(&session.hash_key);
         let clock = Some(session.clock);
-        Ok(Arc::new(Windows::new(setup, &key, clock)?))
+        let stands = Stands { role, ipv6: measures_ipv6(session) };
+        Ok(Arc::new(Windows::new(setup, stands, &key, clock)?))
     }
 
-    fn build(&self, _: Role, controller: &toml::Table) -> Result<Build, String> {
+    fn build(&self, role: Role, controller: &toml::Table) -> Result<Build, String> {
         let section = controller.get(self.name()).and_then(toml::Value::as_table);
         let mut setup = Words::default();
         if let Some(entries) = section.and_then(|section| section.get("entries")) {
@@ -84,7 +90,7 @@ impl System for Cfs {
             setup.entries = entries.ok_or("[cfs] entries is no number of flows")?;
         }
         let key = HashKey::from_bytes([0; 32]);
-        let windows = Windows::new(setup, &key, None)?;
+        let windows = Windows::new(setup, Stands { role, ipv6: true }, &key, None)?;
         Ok(Build { constants: None, defines: windows.defines(), needs: windows.needs() })
     }
 }

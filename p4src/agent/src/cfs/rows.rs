@@ -6,27 +6,35 @@ use calumma_cfs::frames::{Entry, Setup};
 use calumma_sketch::table::Rank;
 use calumma_sketch::{FlowKey, HashFamily, Hashes, WideKey};
 
-/// Registers of a column, in the order of a place's words.
-pub(crate) const WORDS: [&str; 8] = [
-    "standing.words",
-    "src.words",
-    "dst.words",
-    "ports.words",
-    "rest.words",
-    "packets.words",
-    "bytes.words",
-    "sixteenths.words",
-];
+/// Registers of a column, in the order of a place's words: the first three have two each, which are
+/// read one after the other, and so are the last two.
+pub(crate) const REGISTERS: [&str; 5] =
+    ["ends.words", "ports.words", "counts.sums", "standing.words", "sixteenths.sums"];
+
+/// Words of a place.
+pub(crate) const WORDS: usize = 8;
 
 /// Places that share a doubt in one group, and bits of the filter.
 pub(crate) const DOUBTS: u32 = 1 << 12;
 pub(crate) const FILTER: u32 = 1 << 15;
 
-/// With the protocol above it and the note below, a place that has a flow.
-const TAKEN: u32 = 1 << 16;
+/// That a place has a flow, in two of its words; in the second, what lies between the last bits of
+/// the source address and the note.
+const TAKEN: u32 = 1 << 31;
+const BETWEEN: u32 = 0x3F_0000;
 
 /// Classes that the program has, as it has them: complemented.
 const CLASSES: u8 = 3;
+
+/// What a standing says of the first packet's side, by the numbers in
+/// `p4src/include/cfs/types.p4`.
+const SIDES: [u8; 3] = [Entry::PASSED, Entry::ENTERED, Entry::LEFT];
+
+/// That packets came on another side than the first one, among what makes counts doubtful.
+const STRAYED: u32 = 2;
+
+/// The class of flows from a host to a host of the same switch.
+const SINGLE: u8 = 1;
 
 /// Of more packets, sixteenths don't tell how many bytes went over.
 const MOST_PACKETS: u32 = 1 << 28;
@@ -37,7 +45,11 @@ pub(crate) struct Graded<'a> {
     pub(crate) setup: &'a Setup,
     pub(crate) seed: u32,
     pub(crate) row_bits: u32,
+    pub(crate) is_edge: bool,
 }
+
+/// An entry, and whether its flow is doubted.
+type Found = (Entry, bool);
 
 /// What the columns hold.
 #[derive(Debug, Default)]
@@ -59,22 +71,28 @@ impl Graded<'_> {
         self.family.hash(&WideKey::from(key))
     }
 
-    /// What columns of these words hold, the first one first; `doubts` has a word for each bit.
+    /// What columns of these words hold, the first one first; `doubts` has a word of kinds for each
+    /// of the places that flows share.
     ///
     /// # Errors
     /// Words that no place has, in words.
     pub(crate) fn held(&self, columns: &[Vec<u32>], doubts: &[u32]) -> Result<Held, String> {
         let mut held = Held { fits: true, ..Held::default() };
-        for (number, column) in columns.iter().enumerate() {
-            for (row, place) in (0..).zip(column.chunks(WORDS.len())) {
+        // By row: places that are taken, and the worst rank there.
+        let mut rows = vec![(0, Rank::default()); 1 << self.row_bits];
+        for column in columns {
+            for (row, place) in (0..).zip(column.chunks(WORDS)) {
                 let Some((entry, doubted)) = self.entry(row, place, doubts)? else { continue };
+                if let Some((taken, worst)) = rows.get_mut(row as usize) {
+                    *taken += 1;
+                    *worst = entry.rank.max(*worst);
+                }
                 held.packets += entry.packets;
                 held.fits &= entry.packets < u32::MAX.into();
-                if number + 1 == columns.len() {
-                    held.worst.push(entry.rank);
-                }
                 let Some(before) = held.entries.get_mut(&entry.key) else {
-                    held.entries.insert(entry.key, entry);
+                    if entry.packets > 0 {
+                        held.entries.insert(entry.key, entry);
+                    }
                     continue;
                 };
                 if !doubted {
@@ -82,39 +100,57 @@ impl Graded<'_> {
                 }
                 before.packets += entry.packets;
                 before.bytes += entry.bytes;
+                before.sides |= entry.sides;
             }
         }
+        let full = rows.into_iter().filter(|(taken, _)| *taken == columns.len());
+        held.worst = full.map(|(_, worst)| worst).collect();
         Ok(held)
     }
 
+    /// Whether flows of a class may be on a side: only edges have hosts, which claim nothing.
+    fn may_be(&self, class: u8, side: u8) -> bool {
+        match side {
+            Entry::PASSED => class > SINGLE,
+            Entry::ENTERED => self.is_edge && (SINGLE..CLASSES).contains(&class),
+            _ => self.is_edge && class > SINGLE,
+        }
+    }
+
     /// The entry in a place of a row, if it has one, and whether its flow is doubted.
-    fn entry(
-        &self,
-        row: u32,
-        place: &[u32],
-        doubts: &[u32],
-    ) -> Result<Option<(Entry, bool)>, String> {
-        let &[standing, src, dst, ports, rest, packets, bytes, sixteenths] = place else {
+    fn entry(&self, row: u32, place: &[u32], doubts: &[u32]) -> Result<Option<Found>, String> {
+        let &[tag, dst, noted, ports, packets, bytes, standing, sixteenths] = place else {
             return Err(format!("a place of {} words", place.len()));
         };
         if place.iter().all(|word| *word == 0) {
             return Ok(None);
         }
-        let (note, ttl) = (rest & 0xFFFF, standing as u8);
-        let class = CLASSES.saturating_sub((standing >> 29) as u8);
-        let key = FlowKey::from_words(src, dst, ports, (rest >> 24) as u8);
+        let (note, ttl, side) = (noted & 0xFFFF, standing as u8, standing >> 8 & 3);
+        let class = CLASSES.saturating_sub((standing >> 28) as u8);
+        let src = tag << 9 | noted >> 22 & 0x1FF;
+        let key = FlowKey::from_words(src, dst, ports, (tag >> 23) as u8);
         let hashes = self.hash(key);
         let grade = self.setup.grade_of(self.family, &hashes, (self.seed, 0), ttl);
-        let there = (u32::from(CLASSES - class) << 29) | ((!grade >> 11) << 8) | u32::from(ttl);
+        let there =
+            u32::from(CLASSES - class) << 28 | (!grade >> 14) << 10 | side << 8 | u32::from(ttl);
+        let sides = SIDES.get(side as usize).copied().filter(|sides| self.may_be(class, *sides));
         let row_of = (hashes.array_word(0) & 0xFFFF) >> (16 - self.row_bits);
-        let is_place = rest & 0xFF_0000 == TAKEN
+        let is_place = tag & noted & TAKEN != 0
+            && noted & BETWEEN == 0
             && (standing, row, note % FILTER) == (there, row_of, hashes.array_word(2) % FILTER);
-        if !is_place || packets == 0 {
+        let doubts = doubts.get((note % DOUBTS) as usize).copied().unwrap_or(0);
+        let doubted = doubts != 0;
+        // One that raced another of its flow may have made an entry, and be counted in that one's.
+        let is_counted = packets > 0 || doubted;
+        let Some(mut sides) = sides.filter(|_| is_place && is_counted) else {
             return Err(format!(
                 "row {row} has {key} with standing {standing:#x}, note {note:#x} and {packets} packets"
             ));
+        };
+        if doubts & STRAYED != 0 {
+            // It was there on two at least, and nobody knows which.
+            sides = SIDES.iter().fold(0, |all, side| all | side);
         }
-        let doubted = doubts.get((note % DOUBTS) as usize).is_some_and(|bit| *bit != 0);
         let whole = bytes_of(packets, bytes, sixteenths);
         let entry = Entry {
             packets: packets.into(),
@@ -122,7 +158,7 @@ impl Graded<'_> {
             bytes: whole.unwrap_or(u64::from(sixteenths) * 16),
             rank: Rank::new(class, grade),
             ttl,
-            sides: Entry::PASSED,
+            sides,
             exact: !doubted && packets < u32::MAX && whole.is_some(),
             ..Entry::new(key.into())
         };

@@ -7,15 +7,18 @@ use calumma_cfs::frames::{self, Entry, Graded as Rule, Hop, OFFER, Totals};
 use calumma_epoch::EpochClock;
 use calumma_sketch::grade::Claims;
 use calumma_sketch::{HashFamily, HashKey, HyperLogLog, KeyKind};
-use calumma_wire::{Side, SideKind};
+use calumma_wire::{Role, Side, SideKind};
 
 use super::claims::Claimed;
-use super::rows::{DOUBTS, FILTER, Graded, Held, WORDS};
+use super::rows::{DOUBTS, FILTER, Graded, Held, REGISTERS, WORDS};
 use super::{COLUMNS, HLL_BITS, MOST_ROW_BITS};
 use crate::collection::{Groups, Record, Source};
 use crate::hashes;
-use crate::system::{Closed, EpochEntries, Needs, Setup};
+use crate::system::{Closed, EpochEntries, Needs, Setup, Total, side_at_take};
 use crate::tables::{Match, TableEntry};
+
+/// The number of the first source beside the columns.
+const BESIDE: usize = 8;
 
 /// Sources beside the columns: those that are read, and those that are only cleared.
 const READ: usize = 5;
@@ -54,9 +57,22 @@ const NO_PORTS: &str = "hop = \"port\": a Tofino numbers hops by times to live; 
 const NO_MARKS: &str = "hop = \"mark\": a Tofino numbers hops by times to live; set [cfs] hop = \
                         \"ttl\", or run software switches";
 
+/// Which packets have marks, and which of those for hosts lose them.
+const FAMILIES: &str = "Ingress.families";
+const SINKS: &str = "Egress.sinks";
+
+/// Where a switch is in a network.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stands {
+    pub(crate) role: Role,
+    /// Whether edges mark and measure IPv6 packets as well.
+    pub(crate) ipv6: bool,
+}
+
 /// What windows of a session are measured by.
 pub(crate) struct Windows {
     setup: frames::Setup,
+    stands: Stands,
     hash_key: u64,
     family: HashFamily,
     row_bits: u32,
@@ -73,6 +89,7 @@ impl Windows {
     /// What the program is not made for, in words.
     pub(crate) fn new(
         setup: frames::Setup,
+        stands: Stands,
         key: &HashKey,
         clock: Option<EpochClock>,
     ) -> Result<Self, String> {
@@ -98,24 +115,28 @@ impl Windows {
         }
         let rows = setup.entries / COLUMNS;
         if rows < 2 {
-            return Err(format!("entries = {}: a Tofino has at least 6", setup.entries));
+            return Err(format!(
+                "entries = {}: a Tofino has at least {}",
+                setup.entries,
+                2 * COLUMNS
+            ));
         }
         let row_bits = rows.ilog2().min(MOST_ROW_BITS);
-        let source = |number: usize, elements: u32, names: &[String]| Source {
+        let source = |number: usize, elements: u32, names: &[String], record| Source {
             number: number as u8,
             registers: names.iter().map(|name| format!("Ingress.rows.{name}")).collect(),
             elements,
             groups: Groups::ByElement,
-            record: Record::Words(names.len()),
+            record,
         };
         let mut sources: Vec<Source> = (0..COLUMNS as usize)
             .map(|column| {
-                let names = WORDS.map(|name| format!("column{column}.{name}"));
-                source(column, 1 << row_bits, &names)
+                let names = REGISTERS.map(|name| format!("column{column}.{name}"));
+                source(column, 1 << row_bits, &names, Record::Pairs(WORDS / 2))
             })
             .collect();
         let beside: [(&str, u32); READ + CLEARED] = [
-            ("doubts.bits", DOUBTS),
+            ("doubts.kinds", DOUBTS),
             ("events.sums", EVENTS),
             ("evicted.sums", 1),
             ("claims.sums", CLAIMS),
@@ -123,13 +144,13 @@ impl Windows {
             ("filter.bits", FILTER),
             ("pending.packets", DOUBTS),
         ];
-        for (name, elements) in beside {
-            sources.push(source(sources.len(), elements, &[name.to_owned()]));
+        for (number, (name, elements)) in (BESIDE..).zip(beside) {
+            sources.push(source(number, elements, &[name.to_owned()], Record::Words(1)));
         }
         let first = if setup.claim { Claims::ALL } else { Claims::NONE };
         let claims = Mutex::new(Claimed::new(first));
         let (hash_key, family, sums) = (key.id(), HashFamily::new(key), Mutex::default());
-        Ok(Self { setup, hash_key, family, row_bits, sources, clock, claims, sums })
+        Ok(Self { setup, stands, hash_key, family, row_bits, sources, clock, claims, sums })
     }
 
     /// Macros that the program is compiled with.
@@ -178,7 +199,23 @@ impl Windows {
                 ("claims", self.setup.claim.into()),
             ],
         };
-        [0, 1].map(entry).to_vec()
+        (0..=u32::from(self.stands.ipv6)).map(entry).collect()
+    }
+
+    /// Which packets have marks.
+    fn marks(&self) -> [TableEntry; 2] {
+        let (families, sinks) = match self.stands.ipv6 {
+            true => ("both", "take_back_both"),
+            false => ("ipv4_alone", "take_back"),
+        };
+        let on_miss = |table: &str, action, args| TableEntry {
+            table: table.to_owned(),
+            keys: Vec::new(),
+            action,
+            args,
+        };
+        let claims = vec![("with_claims", self.setup.claim.into())];
+        [on_miss(FAMILIES, families, claims), on_miss(SINKS, sinks, Vec::new())]
     }
 
     fn hops(&self) -> impl Iterator<Item = TableEntry> {
@@ -217,6 +254,7 @@ impl Windows {
             setup: &self.setup,
             seed: self.setup.seed(window),
             row_bits: self.row_bits,
+            is_edge: self.stands.role == Role::Edge,
         };
         let held = graded.held(of_columns, doubts)?;
         let happened = |event: Event| u64::from(events.get(event as usize).copied().unwrap_or(0));
@@ -288,7 +326,7 @@ impl Windows {
     fn memory(&self) -> u64 {
         let words: u64 = self.sources[..COLUMNS as usize + READ]
             .iter()
-            .map(|source| u64::from(source.elements) * 4 * source.registers.len() as u64)
+            .map(|source| u64::from(source.elements) * 4 * words_of(source))
             .sum();
         words + u64::from(FILTER) / 8
     }
@@ -303,6 +341,11 @@ impl Setup for Windows {
         true
     }
 
+    /// Edges record all packets in one table.
+    fn ingress_at_take(&self) -> bool {
+        self.stands.role == Role::Edge
+    }
+
     fn needs(&self) -> Needs {
         Needs {
             program: "cfs.p4".to_owned(),
@@ -310,7 +353,7 @@ impl Setup for Windows {
             sources: self.sources.clone(),
             epoch_tables: vec!["Ingress.windows".to_owned()],
             entries: self.fixed().into_iter().chain(self.recorded_in(0)).collect(),
-            totals: Vec::new(),
+            totals: vec![Total { name: "cfs.bit_taken", counter: "Ingress.taken", cell: 0 }],
             notices: None,
             stopped: Vec::new(),
         }
@@ -318,14 +361,15 @@ impl Setup for Windows {
 
     fn sources(&self, side: SideKind) -> &[Source] {
         match side {
-            SideKind::Transit => &self.sources[..COLUMNS as usize + READ],
-            SideKind::Ingress | SideKind::Egress | SideKind::Host => &[],
+            SideKind::Transit | SideKind::Egress => &self.sources[..COLUMNS as usize + READ],
+            SideKind::Ingress | SideKind::Host => &[],
         }
     }
 
     fn fixed(&self) -> Vec<TableEntry> {
         let mut out = hashes::secrets_of_lanes(&self.family, &[["wide_x", "wide_y"]]);
         out.extend(self.hops());
+        out.extend(self.marks());
         out
     }
 
@@ -344,12 +388,27 @@ impl Setup for Windows {
 
     fn side(&self, closed: &Closed, words: &[Vec<u32>]) -> Result<Side, String> {
         let Closed { epoch, side, stall_ns, routes_changed, .. } = *closed;
+        let system = OFFER.system;
+        if side != side_at_take(self.stands.role) {
+            // What entered is in the one table.
+            let (packets, counters, body) = (0, Vec::new(), Vec::new());
+            return Ok(Side { system, epoch, side, stall_ns, packets, counters, body });
+        }
         let window = self.frame(self.number(epoch), words, routes_changed)?;
         let mut sums = locked(&self.sums);
         sums.add(&window);
         let counters = sums.named().map(|(name, sum)| (name.to_owned(), sum)).to_vec();
-        let (system, packets) = (OFFER.system, window.totals.packets);
+        let packets = window.totals.packets;
         Ok(Side { system, epoch, side, stall_ns, packets, counters, body: window.encode() })
+    }
+}
+
+/// Words of an element of a source.
+fn words_of(source: &Source) -> u64 {
+    match source.record {
+        Record::Pairs(pairs) => 2 * pairs as u64,
+        Record::Words(words) => words as u64,
+        Record::Counter => 1,
     }
 }
 

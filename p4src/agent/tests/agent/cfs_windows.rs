@@ -125,6 +125,27 @@ fn a_packet_that_is_lost_between_the_passes_costs_all_exactness() {
     assert!(!window.entries.is_empty() && window.entries.iter().all(|entry| !entry.exact));
 }
 
+/// Of a flow that begins with packets of two times to live at once, two entries are made, one of
+/// which counts both packets.
+#[test]
+fn a_flow_with_two_entries_is_one_that_is_not_exact() {
+    let mut transit = Transit::new(256);
+    transit.on.open(8, true);
+    let mut packet = packet(&mut Numbers(5));
+    transit.on.switch.offer(HOST, &marked(&packet, 0));
+    packet.bytes[packet.ip + 8] = 60;
+    transit.on.switch.offer(HOST, &marked(&packet, 0));
+    let mut sent = 0;
+    transit.on.switch.run(usize::MAX, |_, _| sent += 1);
+    assert_eq!(sent, 2);
+    let second = transit.on.switch.read_register_lanes("column1.standing.words").unwrap();
+    assert!(second[0].iter().any(|word| *word != 0), "it has two entries");
+    let window = transit.window(8).unwrap();
+    let [entry] = window.entries[..] else { panic!("{} entries", window.entries.len()) };
+    assert_eq!((entry.packets, entry.exact), (2, false));
+    assert_eq!((window.totals.packets, window.totals.admitted), (2, 2));
+}
+
 /// Words that no packets make are no window.
 #[test]
 fn words_that_contradict_each_other_are_refused() {
@@ -133,13 +154,24 @@ fn words_that_contradict_each_other_are_refused() {
     let packet = packet(&mut Numbers(5));
     transit.on.switch.inject(HOST, &marked(&packet, 0));
     assert!(transit.window(8).is_ok());
-    for register in ["src", "rest", "packets", "standing"] {
-        let name = format!("column0.{register}.words");
-        let words = transit.on.switch.read_register_lanes(&name).unwrap()[0].to_vec();
-        let at = words.iter().position(|word| *word != 0).unwrap();
-        transit.on.switch.write_register(&name, at, &[words[at] ^ 0x100]).unwrap();
-        assert!(transit.window(8).is_err(), "{register}");
-        transit.on.switch.write_register(&name, at, &[words[at]]).unwrap();
+    for register in ["ends.words", "ports.words", "counts.sums", "standing.words"] {
+        let name = format!("column0.{register}");
+        let lanes = transit.on.switch.read_register_lanes(&name).unwrap();
+        let at = lanes[0].iter().position(|word| *word != 0).unwrap();
+        let words: Vec<u32> = lanes.iter().map(|lane| lane[at]).collect();
+        for lane in 0..words.len() {
+            // Bytes may be any that the sixteenths allow.
+            let bit = if (register, lane) == ("counts.sums", 1) { 1 << 20 } else { 0x100 };
+            let mut wrong = words.clone();
+            wrong[lane] ^= bit;
+            transit.on.switch.write_register(&name, at, &wrong).unwrap();
+            let is_refused = match transit.window(8) {
+                Ok(window) => !window.entries[0].exact,
+                Err(_) => true,
+            };
+            assert!(is_refused, "{register}, lane {lane}");
+        }
+        transit.on.switch.write_register(&name, at, &words).unwrap();
     }
     assert!(transit.window(8).is_ok());
 }

@@ -1,6 +1,7 @@
 //! The control plane of a Tofino edge, over the model of the switch.
 
 mod cfs;
+mod cfs_edge;
 mod cfs_windows;
 mod collect;
 mod common;

@@ -24,14 +24,17 @@ fn the_edge_program_loads_with_both_arithmetics() {
 #[test]
 fn the_table_of_flows_loads_in_all_its_sizes() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../cfs.p4");
-    for bits in [1, 4, 12, 13] {
+    for (bits, columns) in [(1, 4), (4, 6), (12, 6), (13, 4)] {
         let mut define = vec![("ROW_BITS".to_owned(), bits.to_string())];
+        if columns != 4 {
+            define.push(("COLUMNS".to_owned(), columns.to_string()));
+        }
         if bits > 4 {
             define.push(("WIDE_KEYS".to_owned(), "1".to_owned()));
         }
         let program = Program::load(path, &define).unwrap_or_else(|error| panic!("{error}"));
-        // Stateful ALUs: eight for each column, and those beside the table.
-        assert_eq!(program.registers().len(), 3 * 8 + 7);
+        // Stateful ALUs: five for each column, and those beside the table.
+        assert_eq!(program.registers().len(), columns * 5 + 7);
     }
 }
 

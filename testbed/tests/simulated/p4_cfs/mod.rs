@@ -5,19 +5,20 @@
 //! Real captures are read from the directory that `CALUMMA_DATA` names, or from `../shared/data`
 //! beside the repository.
 
+mod edges;
 mod rig;
 mod traps;
 mod twin;
 
 use calumma_edge::parse::{Parsed, parse};
-use calumma_sketch::FlowKey;
 use calumma_sketch::grade::window_seed;
+use calumma_sketch::{FlowKey, KeyKind};
 use proptest::prelude::*;
 
 use crate::captures::{LONGEST, captured};
 use crate::switch::{Numbers, checksum, packet};
 use rig::{Rig, with_claim};
-use twin::Window;
+use twin::{COLUMNS, MOST_COLUMNS, Window};
 
 /// The window of that number, in which packets carry claims.
 fn window(number: u64) -> Window {
@@ -97,6 +98,15 @@ fn passing(frames: &[Vec<u8>], each: usize, numbers: &mut Numbers) -> Vec<Vec<u8
     frames.iter().enumerate().map(dress).collect()
 }
 
+/// Each takes a stateful ALU: five a column, and seven beside the table (docs/p4.md).
+#[test]
+fn the_table_has_so_many_registers() {
+    for (columns, registers) in [(COLUMNS, 27), (MOST_COLUMNS, 37)] {
+        let rig = Rig::with_columns(KeyKind::Ipv4, 4, columns);
+        assert_eq!(rig.switch.program().registers().len(), registers, "{columns} columns");
+    }
+}
+
 #[test]
 fn captures_of_every_kind_of_traffic_leave_the_same_words() {
     if let Some(frames) = captured("mixed-captures.pcap", LONGEST) {
@@ -117,7 +127,7 @@ fn a_backbone_link_leaves_the_same_words_and_few_packets_pass_twice() {
 }
 
 /// Most flows come early in a window, and then few packets find no entry where there is one to be
-/// had: here 2,000 flows of 150 packets each in the mean, a few of them most, in a table of 768.
+/// had: here 2,000 flows of 150 packets each in the mean, a few of them most, in a table of 1,024.
 #[test]
 fn after_the_first_tenth_of_a_window_few_packets_pass_twice() {
     let mut rig = Rig::new(8);
@@ -180,8 +190,10 @@ fn bursts() -> impl Strategy<Value = Vec<Vec<(u8, u8, bool)>>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
-    fn after_every_burst_all_words_are_the_twins(bursts in bursts(), seed: u32) {
-        let mut rig = Rig::new(1);
+    fn after_every_burst_all_words_are_the_twins(
+        bursts in bursts(), seed: u32, columns in prop::sample::select(vec![COLUMNS, MOST_COLUMNS]),
+    ) {
+        let mut rig = Rig::with_columns(KeyKind::Ipv4, 1, columns);
         rig.open(0, Window { group: 0, seed, claimed_below: Some(1 << 30) });
         for burst in bursts {
             let packet = |&(flow, ttl, claimed): &(u8, u8, bool)| {

@@ -6,7 +6,7 @@ use calumma_sketch::{FlowKey, KeyKind};
 
 use super::of_flow;
 use super::rig::Rig;
-use super::twin::{Place, Seen, Window, event};
+use super::twin::{Place, Seen, Side, Window, event};
 use crate::switch::HOST;
 
 const TTL: u8 = 62;
@@ -24,7 +24,8 @@ fn key(number: u32) -> FlowKey {
 
 /// The flow's standing, row and note.
 fn chosen(rig: &Rig, key: FlowKey, ttl: u8) -> (u32, u32, u32) {
-    let seen = Seen { key, ttl, len: 28, claimed: false };
+    let (side, single) = (Side::Passed, false);
+    let seen = Seen { key, ttl, len: 28, claimed: false, side, single };
     rig.twin.chosen_by(&rig.windows[0].unwrap(), &seen)
 }
 
@@ -47,7 +48,12 @@ fn come(rig: &mut Rig, packets: impl IntoIterator<Item = (FlowKey, u8)>) {
 fn checked(rig: &Rig) -> Vec<Place> {
     rig.compare();
     rig.is_right(0);
-    rig.twin.groups[0].rows.get(&0).cloned().unwrap_or_default()
+    places(rig, 0)
+}
+
+/// What a row holds, in the order of its columns.
+fn places(rig: &Rig, row: u32) -> Vec<Place> {
+    rig.twin.groups[0].rows.get(&row).into_iter().flatten().flatten().copied().collect()
 }
 
 fn counts(row: &[Place]) -> Vec<(FlowKey, u32)> {
@@ -55,31 +61,32 @@ fn counts(row: &[Place]) -> Vec<(FlowKey, u32)> {
 }
 
 #[test]
-fn a_flow_is_found_in_the_column_that_a_better_one_moved_it_to() {
+fn a_flow_is_found_in_every_column_and_a_better_one_takes_the_place_of_the_worst() {
     let mut rig = rig(1);
-    let [a, b, c, d] = of_one_row(&rig, 4)[..] else { panic!() };
-    // The worst comes first, and each better one moves it on; its packets find it in every column.
-    for newcomer in [c, b, a] {
-        come(&mut rig, [(newcomer, TTL), (c, TTL)]);
-    }
-    assert_eq!(counts(&checked(&rig)), [(a, 1), (b, 1), (c, 4)]);
-    // One that is worse than all does not take its place, and it stays where it is.
-    come(&mut rig, [(d, TTL), (c, TTL)]);
-    assert_eq!(counts(&checked(&rig)), [(a, 1), (b, 1), (c, 5)]);
+    let [a, b, c, d, e, f] = of_one_row(&rig, 6)[..] else { panic!() };
+    come(&mut rig, [c, e, b, d, c, e, b, d].map(|key| (key, TTL)));
+    assert_eq!(counts(&checked(&rig)), [(c, 2), (e, 2), (b, 2), (d, 2)]);
+    come(&mut rig, [(a, TTL), (a, TTL)]);
+    assert_eq!(counts(&checked(&rig)), [(c, 2), (a, 2), (b, 2), (d, 2)]);
+    // One that is worse than all takes no place.
+    come(&mut rig, [(f, TTL), (d, TTL)]);
+    assert_eq!(counts(&checked(&rig)), [(c, 2), (a, 2), (b, 2), (d, 3)]);
     assert_eq!(rig.twin.groups[0].events[event::REFUSED], 1);
+    assert_eq!(rig.twin.groups[0].events[event::REPLACED], 1);
 }
 
 #[test]
 fn a_flow_that_was_evicted_or_refused_does_not_come_back() {
     let mut rig = rig(1);
-    let [a, b, c, d] = of_one_row(&rig, 4)[..] else { panic!() };
-    come(&mut rig, [(b, TTL), (c, TTL), (d, TTL), (d, TTL), (a, TTL), (d, TTL)]);
-    assert_eq!(counts(&checked(&rig)), [(a, 1), (b, 1), (c, 1)]);
+    let [a, b, c, d, e] = of_one_row(&rig, 5)[..] else { panic!() };
+    come(&mut rig, [b, c, d, e, e, a, e].map(|key| (key, TTL)));
+    let kept = [(b, 1), (c, 1), (d, 1), (a, 1)];
+    assert_eq!(counts(&checked(&rig)), kept);
     assert_eq!(rig.twin.groups[0].evicted_packets, 2);
     // With another TTL it would stand better than all of them: the filter keeps it out.
-    let better = (33..=255).find(|&ttl| chosen(&rig, d, ttl).0 > chosen(&rig, a, TTL).0).unwrap();
-    come(&mut rig, [(d, better)]);
-    assert_eq!(counts(&checked(&rig)), [(a, 1), (b, 1), (c, 1)]);
+    let better = (33..=255).find(|&ttl| chosen(&rig, e, ttl).0 > chosen(&rig, a, TTL).0).unwrap();
+    come(&mut rig, [(e, better)]);
+    assert_eq!(counts(&checked(&rig)), kept);
     assert_eq!(rig.twin.groups[0].events[event::FILTERED], 1);
 }
 
@@ -109,12 +116,13 @@ fn of_two_flows_that_stand_alike_the_first_one_stays_before_the_other() {
     let row = chosen(&rig, one, TTL).1;
     come(&mut rig, [(one, TTL), (other, TTL), (one, TTL), (other, TTL), (other, TTL)]);
     checked(&rig);
-    assert_eq!(counts(&rig.twin.groups[0].rows[&row]), [(one, 2), (other, 3)]);
-    // In the other order, and back to back.
+    assert_eq!(counts(&places(&rig, row)), [(one, 2), (other, 3)]);
+    // Back to back, the second one takes the first one's entry for its own, and is refused.
     rig.clear(0);
     rig.burst(&[other, one, one, other].map(|key| of_flow(&key, TTL, 0)));
     checked(&rig);
-    assert_eq!(counts(&rig.twin.groups[0].rows[&row]), [(other, 2), (one, 2)]);
+    assert_eq!(counts(&places(&rig, row)), [(other, 2)]);
+    assert_eq!(rig.twin.groups[0].events[event::CROWDED_OUT], 2);
 }
 
 /// Of keys that differ in one part, and of which all hashes that are kept are the same.
@@ -139,7 +147,7 @@ fn whole_keys_are_compared() {
         let (one, other) = (0..10_000).find_map(alike).unwrap();
         come(&mut rig, [(one, TTL), (other, TTL), (other, TTL)]);
         checked(&rig);
-        let row = &rig.twin.groups[0].rows[&chosen(&rig, one, TTL).1];
+        let row = places(&rig, chosen(&rig, one, TTL).1);
         let mut counted: Vec<u32> = row.iter().map(|place| place.packets).collect();
         counted.sort_unstable();
         assert_eq!(counted, [1, 2], "{one}, {other}");
@@ -166,19 +174,21 @@ fn packets_of_a_new_flow_back_to_back_are_all_counted() {
     let mut rig = rig(1);
     let [a, b, c, ..] = of_one_row(&rig, 3)[..] else { panic!() };
     rig.burst(&[c, c, a, c, b, a, c].map(|key| of_flow(&key, TTL, 0)));
-    assert_eq!(counts(&checked(&rig)), [(a, 2), (b, 1), (c, 4)]);
+    assert_eq!(counts(&checked(&rig)), [(c, 4), (a, 2), (b, 1)]);
     assert_eq!(rig.twin.groups[0].events[event::MET], 4);
     assert!([a, b, c].iter().all(|key| !rig.twin.doubts(0, key)));
 }
 
-/// Of one that begins with a burst of packets with different TTLs, two entries may come to be.
+/// Of one that begins with a burst of packets with different TTLs, two entries may come to be, and
+/// each packet is counted once.
 #[test]
 fn a_new_flow_of_two_times_to_live_at_once_is_doubted() {
     let mut rig = rig(1);
     let [a, ..] = of_one_row(&rig, 1)[..] else { panic!() };
     let better = (33..=255).find(|&ttl| chosen(&rig, a, ttl).0 > chosen(&rig, a, TTL).0).unwrap();
     rig.burst(&[of_flow(&a, TTL, 0), of_flow(&a, better, 0)]);
-    assert_eq!(checked(&rig).len(), 2);
+    let places: Vec<u32> = checked(&rig).iter().map(|place| place.packets).collect();
+    assert_eq!(places, [2, 0]);
     assert!(rig.twin.doubts(0, &a));
 }
 
@@ -188,9 +198,9 @@ fn a_new_flow_of_two_times_to_live_at_once_is_doubted() {
 fn a_flow_that_is_kept_out_while_it_is_put_in_is_doubted() {
     let mut rig = rig(1);
     let row = of_one_row(&rig, 4);
-    come(&mut rig, row[..3].iter().map(|&key| (key, TTL)));
+    come(&mut rig, row.iter().map(|&key| (key, TTL)));
     // One that would be refused in that row, and one of the other row with the same note.
-    let worst = chosen(&rig, row[2], TTL).0;
+    let worst = chosen(&rig, row[3], TTL).0;
     let mut notes: BTreeMap<u32, FlowKey> = BTreeMap::new();
     let (refused, other) = (0..1 << 22)
         .map(key)
@@ -204,7 +214,7 @@ fn a_flow_that_is_kept_out_while_it_is_put_in_is_doubted() {
         .unwrap();
     rig.burst(&[other, refused, other].map(|key| of_flow(&key, TTL, 0)));
     checked(&rig);
-    let [place] = rig.twin.groups[0].rows[&1][..] else { panic!("one flow in the other row") };
+    let [place] = places(&rig, 1)[..] else { panic!("one flow in the other row") };
     assert_eq!((place.key, place.packets), (other, 1), "and two came");
     assert_eq!(rig.twin.groups[0].events[event::FILTERED], 1);
     assert!(rig.twin.doubts(0, &other));
@@ -225,7 +235,7 @@ fn a_flow_whose_note_is_taken_while_it_is_put_in_is_doubted() {
     assert_eq!(sent, 2);
     let word = |register: &str, at: usize| rig.switch.read_register_lanes(register).unwrap()[0][at];
     assert_eq!([event::PLACED, event::FILTERED].map(|at| word("events.sums", at)), [1, 1]);
-    assert_eq!(word("doubts.bits", note as usize & 0xFFF), 1);
+    assert_eq!(word("doubts.kinds", note as usize & 0xFFF), 1);
 }
 
 /// A packet may be lost on its way to the second pass: more were sent there than came.

@@ -1,12 +1,14 @@
-//! The table of rows as `p4src/cfs.p4` has it, in plain code: sorted lists and maps, packet by
-//! packet. Which words lie in which register, the last function says; nothing else here knows.
+//! The table of rows as `p4src/cfs.p4` has it, in plain code: lists and maps, packet by packet.
+//! Which words lie in which register, the last function says; nothing else here knows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use calumma_sketch::grade::{self, HopRule};
 use calumma_sketch::{FlowKey, HashFamily, Hashes, HyperLogLog, KeyKind, WideKey};
 
-pub(super) const COLUMNS: usize = 3;
+/// Of the program as it is, and as it may be built for a Tofino 2.
+pub(super) const COLUMNS: usize = 4;
+pub(super) const MOST_COLUMNS: usize = 6;
 
 /// Bits of the filter, and places for packets on their way, of one group.
 const FILTER: u32 = 1 << 15;
@@ -42,7 +44,22 @@ pub(super) struct Seen {
     pub(super) ttl: u8,
     pub(super) len: u16,
     pub(super) claimed: bool,
+    pub(super) side: Side,
+    /// Whether it goes from host to host of this switch.
+    pub(super) single: bool,
 }
+
+/// On which side a packet is, by the numbers of `p4src/include/cfs/types.p4`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Passed,
+    Entered,
+    Left,
+}
+
+/// Why flows are doubted, by the same numbers.
+const DOUBTED: u32 = 1;
+const STRAYED: u32 = 2;
 
 /// An entry, in the order of a column's registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,10 +75,11 @@ pub(super) struct Place {
 /// What one group holds.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
-    pub(super) rows: BTreeMap<u32, Vec<Place>>,
+    /// The places of each row that has any.
+    pub(super) rows: BTreeMap<u32, Vec<Option<Place>>>,
     filter: BTreeSet<u32>,
     pending: BTreeMap<u32, u32>,
-    doubted: BTreeSet<u32>,
+    doubted: BTreeMap<u32, u32>,
     pub(super) events: [u32; 16],
     pub(super) evicted_packets: u32,
     claims: [u32; 4],
@@ -74,7 +92,7 @@ impl Default for Group {
             rows: BTreeMap::new(),
             filter: BTreeSet::new(),
             pending: BTreeMap::new(),
-            doubted: BTreeSet::new(),
+            doubted: BTreeMap::new(),
             events: [0; 16],
             evicted_packets: 0,
             claims: [0; 4],
@@ -88,8 +106,15 @@ impl Default for Group {
 pub(super) enum First {
     /// It is done with; its claim bit as it goes on.
     Done(bool),
-    /// It is resubmitted, and another was on its way already.
-    Again { second: bool },
+    /// It is resubmitted, for a place from that column on, and another was on its way already.
+    Again { second: bool, aim: Aim },
+}
+
+/// Where a packet seeks a place: that of the worst flow of its row, or a free one from there on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Aim {
+    column: usize,
+    free: bool,
 }
 
 /// Both groups.
@@ -99,6 +124,7 @@ pub(super) struct Twin {
     /// Of which kind switches hash the keys of flows.
     keys: KeyKind,
     row_bits: u32,
+    columns: usize,
     pub(super) groups: [Group; 2],
 }
 
@@ -112,8 +138,8 @@ struct Belongs {
 }
 
 impl Twin {
-    pub(super) fn new(family: HashFamily, keys: KeyKind, row_bits: u32) -> Self {
-        Self { family, keys, row_bits, groups: Default::default() }
+    pub(super) fn new(family: HashFamily, keys: KeyKind, row_bits: u32, columns: usize) -> Self {
+        Self { family, keys, row_bits, columns, groups: Default::default() }
     }
 
     fn hash(&self, key: &FlowKey) -> Hashes {
@@ -133,14 +159,19 @@ impl Twin {
         let grade = grade::fold(word, HopRule::default().number(seen.ttl));
         let claims = window.claimed_below.is_some();
         let claimed = claims && seen.claimed;
-        // Better than a claimed flow is one that is not, 1; better than that a smaller grade.
-        let class = u32::from(!claimed);
+        // Better than a claimed flow is one that is not, 1, and than that one of this switch alone,
+        // 2; better than that a smaller grade.
+        let class = if seen.single { 2 } else { u32::from(!claimed) };
+        let side = seen.side as u32;
         Belongs {
             row: self.row(&hashes),
             note: hashes.array_word(2) % FILTER,
             pending: hashes.array_word(2) % PENDING,
-            standing: class << 29 | (!grade >> 11) << 8 | u32::from(seen.ttl),
-            goes_on: claimed || window.claimed_below.is_some_and(|below| u64::from(grade) < below),
+            standing: class << 28 | (!grade >> 14) << 10 | side << 8 | u32::from(seen.ttl),
+            // Claims end where the network does.
+            goes_on: seen.side != Side::Left
+                && !seen.single
+                && (claimed || window.claimed_below.is_some_and(|below| u64::from(grade) < below)),
         }
     }
 
@@ -154,15 +185,16 @@ impl Twin {
         let (of, hashes) = (self.belongs(window, seen), self.hash(&seen.key));
         let group = &mut self.groups[window.group as usize];
         group.flows.insert(&hashes);
-        let row = group.rows.entry(of.row).or_default();
+        let row = group.rows.entry(of.row).or_insert_with(|| vec![None; self.columns]);
         let waiting = group.pending.get(&of.pending).copied().unwrap_or_default();
-        let happened = if let Some(place) = row.iter_mut().find(|place| place.key == seen.key) {
+        let stands = |place: &Option<Place>| place.map_or(0, |place| place.standing);
+        let (column, worst) = (0..).zip(row.iter().map(stands)).min_by_key(|it| it.1).unwrap();
+        let mut places = row.iter_mut().flatten();
+        let happened = if let Some(place) = places.find(|place| place.key == seen.key) {
             place.add(seen);
-            if place.standing as u8 != seen.ttl {
-                group.doubted.insert(of.pending);
-            }
+            doubt(&mut group.doubted, of.pending, place.strays(seen));
             event::FOUND
-        } else if row.len() == COLUMNS && of.standing <= row[COLUMNS - 1].standing {
+        } else if of.standing <= worst {
             match group.filter.insert(of.note) {
                 true => event::REFUSED,
                 false => event::REFUSED_AGAIN,
@@ -172,48 +204,73 @@ impl Twin {
         } else {
             *group.pending.entry(of.pending).or_default() += 1;
             group.events[event::SENT] += 1;
-            return First::Again { second: waiting > 0 };
+            let aim = Aim { column, free: worst == 0 };
+            return First::Again { second: waiting > 0, aim };
         };
         if happened != event::FOUND && waiting > 0 {
-            group.doubted.insert(of.pending);
+            doubt(&mut group.doubted, of.pending, DOUBTED);
         }
         group.finish(happened, window, seen, of.goes_on);
         First::Done(of.goes_on)
     }
 
     /// The claim bit with which a resubmitted packet goes on.
-    pub(super) fn again(&mut self, window: &Window, seen: &Seen, second: bool) -> bool {
+    pub(super) fn again(
+        &mut self,
+        window: &Window,
+        seen: &Seen,
+        (second, Aim { column, free }): (bool, Aim),
+    ) -> bool {
         let of = self.belongs(window, seen);
         let group = &mut self.groups[window.group as usize];
-        let row = group.rows.entry(of.row).or_default();
+        let row = group.rows.entry(of.row).or_insert_with(|| vec![None; self.columns]);
         if let Some(waiting) = group.pending.get_mut(&of.pending) {
             *waiting -= 1;
         }
-        let at = row.partition_point(|place| place.standing >= of.standing);
-        let happened = if let Some(place) = row[..at].iter_mut().find(|it| it.key == seen.key) {
-            place.add(seen);
-            if place.standing as u8 != seen.ttl {
-                group.doubted.insert(of.pending);
-            }
-            event::MET
-        } else if at == COLUMNS {
-            group.filter.insert(of.note);
-            event::CROWDED_OUT
+        let takes = if free {
+            // It goes no further than to where another packet of its flow was put.
+            let mut from = (column..).zip(&row[column..]);
+            let stops =
+                |place: &Option<Place>| place.is_none_or(|place| place.standing == of.standing);
+            from.find(|(_, place)| stops(place)).filter(|(_, place)| place.is_none())
         } else {
-            let (standing, key, note) = (of.standing, seen.key, of.note);
-            let mut place = Place { standing, key, note, packets: 0, bytes: 0, sixteenths: 0 };
-            place.add(seen);
-            row.insert(at, place);
-            if second {
-                group.doubted.insert(of.pending);
+            let worse = row[column].is_none_or(|place| place.standing < of.standing);
+            worse.then_some((column, &row[column]))
+        };
+        let takes = takes.map(|(column, _)| column);
+        let mut places = (0..).zip(row.iter_mut()).filter(|(at, _)| Some(*at) != takes);
+        let found = places.find_map(|(at, place)| {
+            Some((at, place.as_mut().filter(|place| place.key == seen.key)?))
+        });
+        let happened = match (takes, found) {
+            (None, Some((_, place))) => {
+                place.add(seen);
+                doubt(&mut group.doubted, of.pending, place.strays(seen));
+                event::MET
             }
-            match (row.len() > COLUMNS).then(|| row.pop()).flatten() {
-                Some(evicted) => {
-                    group.filter.insert(evicted.note);
-                    group.evicted_packets += evicted.packets;
-                    event::REPLACED
+            (None, None) => {
+                group.filter.insert(of.note);
+                event::CROWDED_OUT
+            }
+            (Some(column), found) => {
+                let (standing, key, note) = (of.standing, seen.key, of.note);
+                let mut place = Place { standing, key, note, packets: 0, bytes: 0, sixteenths: 0 };
+                // What has passed another entry of its flow is counted in that one.
+                match found {
+                    Some((at, found)) if at < column => found.add(seen),
+                    _ => place.add(seen),
                 }
-                None => event::PLACED,
+                if second {
+                    doubt(&mut group.doubted, of.pending, DOUBTED);
+                }
+                match row[column].replace(place) {
+                    Some(evicted) => {
+                        group.filter.insert(evicted.note);
+                        group.evicted_packets += evicted.packets;
+                        event::REPLACED
+                    }
+                    None => event::PLACED,
+                }
             }
         };
         group.finish(happened, window, seen, of.goes_on);
@@ -228,13 +285,13 @@ impl Twin {
     /// Whether a flow may lack a packet.
     pub(super) fn doubts(&self, group: usize, key: &FlowKey) -> bool {
         let at = self.hash(key).array_word(2) % PENDING;
-        self.groups[group].doubted.contains(&at)
+        self.groups[group].doubted.contains_key(&at)
     }
 
-    /// The words of every register, by its name within `rows`, that are not 0.
-    pub(super) fn words(&self) -> BTreeMap<String, BTreeMap<usize, u32>> {
-        let mut out: BTreeMap<String, BTreeMap<usize, u32>> = BTreeMap::new();
-        let mut put = |register: String, at: usize, word: u32| {
+    /// The words of every register, by its name within `rows` and by lane, that are not 0.
+    pub(super) fn words(&self) -> BTreeMap<(String, usize), BTreeMap<usize, u32>> {
+        let mut out: BTreeMap<(String, usize), BTreeMap<usize, u32>> = BTreeMap::new();
+        let mut put = |register: (String, usize), at: usize, word: u32| {
             let words = out.entry(register).or_default();
             if word != 0 {
                 words.insert(at, word);
@@ -245,40 +302,44 @@ impl Twin {
             for (row, places) in &group.rows {
                 let at = (number << self.row_bits | row) as usize;
                 for (column, place) in places.iter().enumerate() {
-                    let rest =
-                        u32::from(place.key.protocol()) << 24 | 1 << 16 | note(place.note) as u32;
+                    let Some(place) = place else { continue };
+                    let (src, protocol) = (place.key.src_word(), u32::from(place.key.protocol()));
+                    let noted = 1 << 31 | (src & 0x1FF) << 22 | note(place.note) as u32;
                     let words = [
-                        ("standing", place.standing),
-                        ("src", place.key.src_word()),
-                        ("dst", place.key.dst_word()),
-                        ("ports", place.key.ports_word()),
-                        ("rest", rest),
-                        ("packets", place.packets),
-                        ("bytes", place.bytes as u32),
-                        ("sixteenths", place.sixteenths),
+                        ("standing.words", 0, place.standing),
+                        ("ends.words", 0, 1 << 31 | protocol << 23 | src >> 9),
+                        ("ends.words", 1, place.key.dst_word()),
+                        ("ports.words", 0, noted),
+                        ("ports.words", 1, place.key.ports_word()),
+                        ("counts.sums", 0, place.packets),
+                        ("counts.sums", 1, place.bytes as u32),
+                        ("sixteenths.sums", 0, place.sixteenths),
                     ];
-                    for (name, word) in words {
-                        put(format!("column{column}.{name}.words"), at, word);
+                    for (name, lane, word) in words {
+                        put((format!("column{column}.{name}"), lane), at, word);
                     }
                 }
             }
+            let single = |name: &str| (name.to_owned(), 0);
             let pending = |at: u32| (number << 12 | at) as usize;
-            group.filter.iter().for_each(|at| put("filter.bits".to_owned(), note(*at), 1));
-            group.doubted.iter().for_each(|at| put("doubts.bits".to_owned(), pending(*at), 1));
+            group.filter.iter().for_each(|at| put(single("filter.bits"), note(*at), 1));
+            for (at, kinds) in &group.doubted {
+                put(single("doubts.kinds"), pending(*at), *kinds);
+            }
             for (at, packets) in &group.pending {
-                put("pending.packets".to_owned(), pending(*at), *packets);
+                put(single("pending.packets"), pending(*at), *packets);
             }
             let number = number as usize;
             for (at, count) in group.events.iter().enumerate() {
-                put("events.sums".to_owned(), number * 16 + at, *count);
+                put(single("events.sums"), number * 16 + at, *count);
             }
             for (at, count) in group.claims.iter().enumerate() {
-                put("claims.sums".to_owned(), number * 4 + at, *count);
+                put(single("claims.sums"), number * 4 + at, *count);
             }
             for (at, run) in group.flows.registers().iter().enumerate() {
-                put("flows.runs".to_owned(), number << 12 | at, (*run).into());
+                put(single("flows.runs"), number << 12 | at, (*run).into());
             }
-            put("evicted.sums".to_owned(), number, group.evicted_packets);
+            put(single("evicted.sums"), number, group.evicted_packets);
         }
         out
     }
@@ -289,6 +350,19 @@ impl Place {
         self.packets += 1;
         self.bytes += u64::from(seen.len);
         self.sixteenths += u32::from(seen.len / 16);
+    }
+
+    /// How a packet differs from the flow's first one.
+    fn strays(&self, seen: &Seen) -> u32 {
+        let by_ttl = if self.standing as u8 == seen.ttl { 0 } else { DOUBTED };
+        let by_side = if self.standing >> 8 & 3 == seen.side as u32 { 0 } else { STRAYED };
+        by_ttl | by_side
+    }
+}
+
+fn doubt(doubted: &mut BTreeMap<u32, u32>, at: u32, kinds: u32) {
+    if kinds != 0 {
+        *doubted.entry(at).or_default() |= kinds;
     }
 }
 

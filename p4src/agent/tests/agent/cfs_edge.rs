@@ -1,0 +1,293 @@
+//! `p4src/cfs.p4` at an edge, filled and read by its description, beside a software edge: the same
+//! packets leave both with the same bytes, and where tables have room for all flows, both say the
+//! same of each window.
+
+use std::path::Path as FilePath;
+
+use calumma_cfs::frames::{Entry as Counted, OFFER, Setup as Words, Window};
+use calumma_chamelemon::Layout;
+use calumma_chamelemon::frames::{ID, encode_setup};
+use calumma_epoch::EpochClock;
+use calumma_plane::carrier::Tos;
+use calumma_plane::measure::Side;
+use calumma_plane::outlet::Outlets;
+use calumma_plane::packet::{Frame, Packet as _};
+use calumma_plane::parse::PlainFlows;
+use calumma_plane::system::{FinishedSide, RouteWatch, SessionContext, System as _};
+use calumma_plane::worker::{Path, Policy};
+use calumma_plane::{Carrier, LcoreMerger, Measurement, Part, Worker};
+use calumma_sketch::{KeyKind, WideKey};
+use calumma_switch_host::Session;
+use calumma_switchd::cfs::Cfs;
+use calumma_switchd::system::System;
+use calumma_tna::{Entry, Program};
+use calumma_wire::{Role, SideKind, SystemSetup};
+
+use crate::common::{FABRIC, HOST, Numbers, Packet, checksum, packet, transit};
+
+const LOCAL: u16 = 3;
+const THROUGH: u16 = 4;
+
+const FIRST_EPOCH: u64 = 8;
+const WINDOW: u64 = 4;
+
+/// What packets for hosts are given back, bit of the claim included.
+const DSCP: u8 = 0b10_1010;
+
+/// The ways that packets go, and the ports by which they come to the modelled switch.
+const WAYS: [(Path, u16, u16); 4] = [
+    (Path::Enter, HOST, FABRIC),
+    (Path::Leave, FABRIC, HOST),
+    (Path::Cross, LOCAL, HOST),
+    (Path::Transit, THROUGH, FABRIC),
+];
+
+fn words() -> Words {
+    Words { entries: 3 << 13, window_epochs: WINDOW as u16, ..Words::default() }
+}
+
+/// The modelled edge.
+fn modelled() -> transit::Transit {
+    let path = FilePath::new(env!("CARGO_MANIFEST_DIR")).join("../cfs.p4");
+    let controller = format!("[cfs]\nentries = {}", words().entries);
+    let defines = Cfs.build(Role::Edge, &controller.parse().unwrap()).unwrap().defines;
+    let program = Program::load(path, &defines).unwrap();
+    let session = transit::session(OFFER.system, words().encode(), FIRST_EPOCH);
+    let setup = Cfs.setup(Role::Edge, &session, &session.systems[0]).unwrap();
+    let mut edge = transit::Transit::new(&program, setup);
+    for (_, port, to) in WAYS {
+        let send = Entry::new("send").exact("ingress_port", port).arg("port", to);
+        if edge.switch.add_entry("port_pair", &send).is_err() {
+            edge.switch.modify_entry("port_pair", &send).unwrap();
+        }
+    }
+    for port in [HOST, LOCAL] {
+        let host = Entry::new("host").exact("ingress_port", port);
+        edge.switch.add_entry("Ingress.host_ports", &host).unwrap();
+        let host = Entry::new("host").exact("egress_port", port).arg("dscp", DSCP >> 3);
+        edge.switch.add_entry("Egress.host_ports", &host).unwrap();
+        let host = Entry::new("host").exact("port", port).arg("claim", DSCP >> 1 & 1);
+        edge.switch.add_entry("Ingress.leaves.ports", &host).unwrap();
+    }
+    edge
+}
+
+/// The software edge in virtual time.
+struct Software {
+    worker: Worker,
+    merger: LcoreMerger,
+    clock: EpochClock,
+    windows: Vec<(u64, Window)>,
+}
+
+impl Software {
+    fn new() -> Self {
+        let session = transit::session(OFFER.system, words().encode(), FIRST_EPOCH);
+        let (hash_key, clock) = (session.hash_key, session.clock);
+        let context = SessionContext {
+            role: Role::Edge,
+            node_id: session.node_id,
+            hash_key,
+            clock,
+            first_epoch: FIRST_EPOCH,
+            lcores: 1,
+            ports: None,
+            routes: RouteWatch::default(),
+            outlets: Outlets::default(),
+            carries_claims: true,
+            carries_hops: false,
+            carries_stacks: true,
+        };
+        let half = calumma_cfs::Cfs.begin(&context, &session.systems[0]).unwrap();
+        let (mut merger, mut mailboxes) = LcoreMerger::new(1);
+        merger.begin(clock, FIRST_EPOCH, hash_key, KeyKind::Dual, vec![half]);
+        let policy = Policy { carrier: Carrier::Tos(Tos { dscp: DSCP }), ..Policy::default() };
+        let worker = Worker::new(policy, Measurement::new(mailboxes.remove(0)));
+        Self { worker, merger, clock, windows: Vec::new() }
+    }
+
+    /// Lets time run, event by event, so that records come back in time.
+    fn advance_to(&mut self, now_ns: u64) {
+        loop {
+            let due_ns = self.worker.next_due_ns();
+            self.worker.advance_to(due_ns.min(now_ns));
+            for part in self.merger.poll() {
+                let Part::Side { system, epoch, side, record, mixed_plan, .. } = part else {
+                    continue;
+                };
+                if side == Side::ByBit {
+                    let half = self.merger.system(system).unwrap();
+                    let side = SideKind::Egress;
+                    let finished = FinishedSide { epoch, side, record: &*record, mixed_plan };
+                    let (frame, _) = half.side(finished).unwrap();
+                    self.windows.push((epoch, Window::decode(&frame.body, &words()).unwrap()));
+                }
+                self.merger.recycle(system, side, record);
+            }
+            if due_ns > now_ns {
+                return;
+            }
+        }
+    }
+
+    fn pass(&mut self, path: Path, bytes: &[u8]) -> Vec<u8> {
+        let mut frame = Frame::new(bytes.to_vec());
+        self.worker.begin();
+        let passed = self.worker.pass(path, std::slice::from_mut(&mut frame), 1, &PlainFlows::NONE);
+        assert!(passed.is_empty());
+        frame.bytes().to_vec()
+    }
+}
+
+/// The packet with that ToS byte, its checksum right.
+fn with_tos(packet: &Packet, tos: u8) -> Vec<u8> {
+    let (mut bytes, ip) = (packet.bytes.clone(), packet.ip);
+    bytes[ip + 1] = tos;
+    bytes[ip + 10..ip + 12].fill(0);
+    let header = usize::from(bytes[ip] & 0xF) * 4;
+    let sum = checksum(&bytes[ip..ip + header]);
+    bytes[ip + 10..ip + 12].copy_from_slice(&sum.to_be_bytes());
+    bytes
+}
+
+/// A packet of IPv6 with that traffic class.
+fn ipv6(class: u8) -> Vec<u8> {
+    let mut bytes = vec![2; 12];
+    bytes.extend_from_slice(&[0x86, 0xDD, 0x60 | class >> 4, class << 4, 0, 0, 0, 8, 17, 64]);
+    bytes.resize(14 + 40 + 8, 9);
+    bytes
+}
+
+/// What both kinds of switch say of a flow: a Tofino does not know when its packets came.
+fn counted(window: &Window) -> Vec<Counted> {
+    let of_ipv4 = |entry: &&Counted| entry.key.src().to_ipv4_mapped().is_some();
+    let timeless = |entry: &Counted| Counted { first_us: 0, last_us: 0, ..*entry };
+    window.entries.iter().filter(of_ipv4).map(timeless).collect()
+}
+
+#[test]
+fn an_edge_says_what_a_software_edge_says() {
+    let (mut edge, mut software) = (modelled(), Software::new());
+    let mut numbers = Numbers(17);
+    software.advance_to(software.clock.start_of(FIRST_EPOCH - 1));
+    let mut of_ipv6 = 0;
+    for epoch in FIRST_EPOCH..FIRST_EPOCH + 2 * WINDOW {
+        software.advance_to(software.clock.start_of(epoch) + 10_000_000);
+        edge.open(epoch, true);
+        let bit = (epoch & 1) as u8;
+        let value = [("value", u128::from(bit))];
+        edge.switch.set_default_action("timestamp", "set_timestamp", &value).unwrap();
+        for _ in 0..2000 {
+            let packet = packet(&mut numbers);
+            let flow = packet.key.src_word() & 0xFFF;
+            if !flow.is_multiple_of(4) {
+                continue;
+            }
+            let (path, port, to) = WAYS[flow as usize / 4 % 4];
+            let rest = numbers.below(32) as u8;
+            // Flows are claimed or not, all their packets.
+            let claim = if flow.is_multiple_of(3) { 8 } else { 0 };
+            let bytes = match path {
+                Path::Leave | Path::Transit => with_tos(&packet, bit << 7 | rest & !8 | claim),
+                _ => with_tos(&packet, (numbers.below(8) as u8) << 5 | rest),
+            };
+            let wanted = software.pass(path, &bytes);
+            let sent = edge.switch.inject(port, &bytes);
+            // From host to host no software edge writes anything.
+            if path == Path::Cross {
+                assert_eq!((sent.len(), sent[0].0), (1, to));
+            } else {
+                assert_eq!(sent, [(to, wanted)], "{path:?} of {}", packet.key);
+            }
+        }
+        if epoch >= FIRST_EPOCH + WINDOW {
+            for (path, port, to) in WAYS {
+                let came = path == Path::Leave || path == Path::Transit;
+                let class = if came { bit << 7 | 8 } else { 0xFF };
+                let wanted = software.pass(path, &ipv6(class));
+                let mut sent = edge.switch.inject(port, &ipv6(class));
+                match path {
+                    // It has no entry that would claim it.
+                    Path::Enter => sent[0].1[15] |= 0x80,
+                    Path::Cross => sent[0].1 = wanted.clone(),
+                    _ => {}
+                }
+                assert_eq!(sent, [(to, wanted)], "{path:?}");
+                of_ipv6 += 1;
+            }
+        }
+        edge.open(epoch, false);
+    }
+    software.advance_to(software.clock.start_of(FIRST_EPOCH + 2 * WINDOW + 2));
+    let taken = edge.switch.read_counter("Ingress.taken", 0).unwrap().packets;
+    assert!(taken > 0);
+    assert_eq!(taken, software.worker.counters.claim_bits);
+    assert_eq!(software.windows.len(), 2);
+    let kinds = [Counted::ENTERED, Counted::LEFT, Counted::PASSED];
+    for (number, (epoch, wanted)) in software.windows.iter().enumerate() {
+        let of_ingress = edge.side_of(SideKind::Ingress, *epoch).unwrap();
+        assert!(of_ingress.body.is_empty() && of_ingress.packets == 0);
+        let side = edge.side_of(SideKind::Egress, *epoch).unwrap();
+        let window = Window::decode(&side.body, &words()).unwrap();
+        assert_eq!(side.packets, window.totals.packets);
+        assert_eq!(counted(&window), counted(wanted));
+        for sides in kinds {
+            assert!(window.entries.iter().any(|entry| entry.sides == sides));
+        }
+        assert!(
+            window.entries.iter().any(|entry| entry.rank.class() == 1),
+            "one of this edge alone"
+        );
+        assert!(window.entries.iter().all(|entry| entry.exact));
+        assert_eq!(window.totals.packets, wanted.totals.packets);
+        assert_eq!(window.totals.refused_packets, if number == 0 { 0 } else { of_ipv6 });
+        if number == 0 {
+            assert_eq!(window.flows, wanted.flows);
+            assert_eq!(window.totals.claimed_in, wanted.totals.claimed_in);
+            assert_eq!(window.totals.claimed_out, wanted.totals.claimed_out);
+            assert!(window.totals.claimed_in > 0 && window.totals.claimed_out > 0);
+        }
+    }
+}
+
+/// What came on another side as well has no exact count, and may have come on any.
+#[test]
+fn a_flow_on_two_sides_is_on_any() {
+    let mut edge = modelled();
+    edge.open(FIRST_EPOCH, true);
+    let packets = [(); 5].map(|()| packet(&mut Numbers(9)));
+    edge.switch.inject(HOST, &with_tos(&packets[0], 0));
+    let entry = |edge: &transit::Transit| {
+        let side = edge.side_of(SideKind::Egress, FIRST_EPOCH).unwrap();
+        let window = Window::decode(&side.body, &words()).unwrap();
+        let [entry] = window.entries[..] else { panic!("{} entries", window.entries.len()) };
+        entry
+    };
+    let first = entry(&edge);
+    assert_eq!((first.key, first.sides), (WideKey::from(packets[0].key), Counted::ENTERED));
+    assert!(first.exact);
+    edge.switch.inject(FABRIC, &with_tos(&packets[0], 0));
+    let both = entry(&edge);
+    let all = Counted::ENTERED | Counted::PASSED | Counted::LEFT;
+    assert_eq!((both.packets, both.sides, both.exact), (2, all, false));
+}
+
+/// In a network whose edges measure IPv4 alone, nothing is done to IPv6.
+#[test]
+fn ipv6_passes_as_it_is_where_edges_measure_ipv4() {
+    let mut session = transit::session(OFFER.system, words().encode(), FIRST_EPOCH);
+    let names = |session: &Session| {
+        let of = Cfs.setup(Role::Edge, session, &session.systems[0]).unwrap();
+        let fixed = of.fixed();
+        let on_miss = fixed
+            .iter()
+            .filter(|entry| ["Ingress.families", "Egress.sinks"].contains(&&*entry.table));
+        let names: Vec<&str> = on_miss.map(|entry| entry.action).collect();
+        (names, of.epoch(FIRST_EPOCH, &[]).unwrap().gate.len())
+    };
+    assert_eq!(names(&session), (vec!["both", "take_back_both"], 2));
+    let layout = Layout { keys: KeyKind::Ipv4, ..Layout::default() };
+    let (system, setup, plan) = (ID, encode_setup(&layout), Vec::new());
+    session.systems.push(SystemSetup { system, version: 1, setup, plan });
+    assert_eq!(names(&session), (vec!["ipv4_alone", "take_back"], 1));
+}

@@ -1,0 +1,156 @@
+//! The table at an edge: packets of hosts are marked and lose what they have in the place of a
+//! claim, packets for hosts get their DSCP back, and each flow is known by the side of its first
+//! packet.
+
+use calumma_edge::parse::{Parsed, parse};
+use calumma_sketch::FlowKey;
+use proptest::prelude::*;
+
+use super::rig::{LOCAL, LOST, NO_WAY, Rig, THROUGH, with_claim};
+use super::twin::{Window, event};
+use super::{fuzzed, of_flow, passing, window};
+use crate::captures::{LONGEST, captured};
+use crate::switch::{FABRIC, HOST, Numbers};
+
+const PORTS: [u16; 6] = [HOST, FABRIC, LOCAL, NO_WAY, THROUGH, LOST];
+
+/// All packets by the port that their flow comes by, now and then another one, in windows of
+/// `each`.
+fn play(row_bits: u32, packets: &[Vec<u8>], each: usize, numbers: &mut Numbers) {
+    let mut rig = Rig::edge(row_bits);
+    rig.open(0, window(0));
+    for (number, packets) in (0_u64..).zip(packets.chunks(each)) {
+        let bit = (number & 1) as usize;
+        rig.open(bit, window(number));
+        rig.stamp(bit);
+        for burst in packets.chunks(7) {
+            let with_port = |bytes: &Vec<u8>| {
+                let flow = match parse(bytes, usize::MAX) {
+                    Parsed::Flow { key, .. } => key.src_word() ^ key.ports_word() >> 16,
+                    _ => numbers.below(6) as u32,
+                };
+                let strays = if numbers.below(500) == 0 { 1 } else { 0 };
+                (PORTS[(flow % 6 + strays) as usize % 6], bytes.clone())
+            };
+            let burst: Vec<_> = burst.iter().map(with_port).collect();
+            rig.burst_at(&burst);
+        }
+        rig.compare();
+        rig.is_right(bit);
+        rig.close(bit ^ 1);
+        rig.is_right(bit ^ 1);
+        rig.clear(bit ^ 1);
+    }
+}
+
+#[test]
+fn captures_pass_an_edge_and_leave_the_same_words() {
+    if let Some(frames) = captured("mixed-captures.pcap", LONGEST) {
+        let numbers = &mut Numbers(13);
+        let frames = passing(&frames[..frames.len().min(40_000)], 10_000, numbers);
+        play(6, &frames, 10_000, numbers);
+    }
+}
+
+#[test]
+fn fuzzed_packets_pass_an_edge_and_leave_the_same_words() {
+    let mut numbers = Numbers(43);
+    let fuzzed: Vec<Vec<u8>> = (0..30_000).map(|_| fuzzed(&mut numbers)).collect();
+    play(4, &fuzzed, 10_000, &mut numbers);
+}
+
+fn rig() -> Rig {
+    let mut rig = Rig::edge(4);
+    rig.open(0, Window { group: 0, seed: 5, claimed_below: Some(1 << 30) });
+    rig
+}
+
+fn key(number: u32) -> FlowKey {
+    FlowKey::from_words(0x0A00_0000 + number, 0xC0A8_0001, 0x1F90_0050, 17)
+}
+
+#[test]
+fn what_a_host_sends_and_has_no_way_to_go_on_is_in_no_entry() {
+    let mut rig = rig();
+    let packet = of_flow(&key(1), 64, 0);
+    rig.burst_at(&[(NO_WAY, packet.clone())]);
+    assert_eq!(rig.twin.groups[0].events, [0; 16]);
+    // Nor where its flow has one.
+    rig.burst_at(&[(HOST, packet.clone())]);
+    rig.burst_at(&[(NO_WAY, packet.clone()), (HOST, packet.clone()), (NO_WAY, packet)]);
+    rig.compare();
+    rig.is_right(0);
+    assert_eq!(rig.twin.groups[0].events[event::FOUND], 1);
+    // What comes from the network and has none is one that came.
+    rig.burst_at(&[(LOST, of_flow(&key(2), 60, 0))]);
+    rig.compare();
+    assert_eq!(rig.twin.groups[0].events[event::PLACED], 2);
+}
+
+#[test]
+fn a_flow_of_this_edge_alone_comes_before_all_others() {
+    let mut rig = Rig::edge(1);
+    rig.open(0, Window { group: 0, seed: 5, claimed_below: None });
+    for number in 0..40 {
+        rig.burst_at(&[(HOST, of_flow(&key(number), 64, 0))]);
+    }
+    let locals: Vec<u32> = (100..102).collect();
+    for &number in &locals {
+        rig.burst_at(&[(LOCAL, of_flow(&key(number), 64, 0))]);
+    }
+    rig.compare();
+    let places = || rig.twin.groups[0].rows.values().flatten().flatten();
+    for number in locals {
+        let place = places().find(|place| place.key == key(number)).expect("an entry");
+        assert_eq!(place.standing >> 28, 2);
+    }
+    assert_eq!(places().count(), 8);
+}
+
+#[test]
+fn a_flow_that_comes_on_another_side_is_doubted() {
+    let mut rig = rig();
+    let packet = |number| of_flow(&key(number), 64, 0);
+    for (port, other) in [(HOST, FABRIC), (FABRIC, THROUGH), (THROUGH, HOST), (LOCAL, FABRIC)] {
+        let number = u32::from(10 * port + other);
+        rig.burst_at(&[(port, packet(number)), (port, packet(number))]);
+        assert!(!rig.twin.doubts(0, &key(number)));
+        rig.burst_at(&[(other, packet(number))]);
+        assert!(rig.twin.doubts(0, &key(number)));
+    }
+    // To a host of this edge or to another's: it entered.
+    rig.burst_at(&[(HOST, packet(1))]);
+    rig.burst_at(&[(LOCAL, packet(1))]);
+    assert!(!rig.twin.doubts(0, &key(1)));
+    rig.compare();
+}
+
+/// Bursts of packets: flow, TTL, claim, and whether it comes by another port than its flow does.
+fn bursts() -> impl Strategy<Value = Vec<Vec<(u8, u8, bool, bool)>>> {
+    let packet =
+        (0_u8..40, 0_u8..12, any::<bool>(), 0_u8..20).prop_map(|(flow, ttl, claimed, strays)| {
+            match flow % 4 {
+                0 => (flow, 60 + ttl % 3, claimed, strays == 0),
+                _ => (flow, 61, flow.is_multiple_of(3), false),
+            }
+        });
+    prop::collection::vec(prop::collection::vec(packet, 1..6), 1..60)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn after_every_burst_at_an_edge_all_words_are_the_twins(bursts in bursts(), seed: u32) {
+        let mut rig = Rig::edge(1);
+        rig.open(0, Window { group: 0, seed, claimed_below: Some(1 << 30) });
+        for burst in bursts {
+            let packet = |&(flow, ttl, claimed, strays): &(u8, u8, bool, bool)| {
+                let bytes = with_claim(&of_flow(&key(flow.into()), ttl, 0), claimed);
+                (PORTS[usize::from(flow + u8::from(strays)) % 6], bytes)
+            };
+            rig.burst_at(&burst.iter().map(packet).collect::<Vec<_>>());
+            rig.compare();
+            rig.is_right(0);
+        }
+    }
+}
