@@ -46,8 +46,8 @@ pub(crate) enum Task {
     /// Take this side out of it; the epoch's last packets are still to come.
     Collect(Closed),
     /// Take its last side out, if anything is to be had from it, and clear it. The epoch is the
-    /// first one that it has been recorded in.
-    Finish { epoch: u64, closed: Option<Closed>, numbers: Vec<Range<u32>> },
+    /// first one that it has been recorded in; its packets were stamped too late by `flip_ns`.
+    Finish { epoch: u64, closed: Option<Closed>, flip_ns: u64, numbers: Vec<Range<u32>> },
     /// Say that no packet of the epoch, or of the window that begins with it, can be recorded any
     /// more: so many came too late, and the notices of events with these numbers are of them.
     Seal { epoch: u64, late_packets: u64, numbers: Vec<Range<u32>> },
@@ -174,11 +174,12 @@ impl Gatherer {
         }
         match self.channels.tasks.recv_timeout(most) {
             Ok(Task::Collect(closed)) => self.side(closed, Vec::new())?,
-            Ok(Task::Finish { epoch, closed, numbers }) => {
+            Ok(Task::Finish { epoch, closed, flip_ns, numbers }) => {
                 if let Some(closed) = closed {
                     if self.setup.ingress_at_take() {
-                        let ingress = Closed { side: SideKind::Ingress, ..closed.clone() };
-                        self.side(ingress, Vec::new())?;
+                        // It has whatever came while the group was open, too long or not.
+                        let (side, stall_ns) = (SideKind::Ingress, closed.stall_ns.max(flip_ns));
+                        self.side(Closed { side, stall_ns, ..closed.clone() }, Vec::new())?;
                     }
                     self.side(closed, numbers)?;
                 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use calumma_bfrt::proto::TableEntry;
 use calumma_bfrt::{ClientError, Value};
-use calumma_epoch::{Due, EpochClock, Event, Schedule, timestamp_bit};
+use calumma_epoch::{Due, EpochClock, Event, Rotation, Schedule, timestamp_bit};
 use calumma_plane::system::RouteWatch;
 use calumma_switch_host::{WatchedClock, unix_ns};
 use calumma_wire::Role;
@@ -318,19 +318,19 @@ impl Pilot {
         if self.is_last(epoch) {
             let epoch = self.first(epoch);
             let measured = measured.filter(|_| window.is_whole && self.is_reported(epoch));
-            let flip_ns = if self.ingress_at_take { window.flip_ns } else { 0 };
+            let flip_ns = window.flip_ns;
             let closed = measured.map(|ready| Closed {
                 epoch,
                 side: side_at_take(self.role),
                 plan: ready.plan,
-                stall_ns: window.take_ns.max(flip_ns),
+                stall_ns: window.take_ns,
                 unrecorded: window.unrecorded,
                 foreign_packets: window.foreign_packets,
                 unmarked: self.marked_by.marks.as_ref().map(|_| window.unmarked),
                 routes_changed: self.routes_changed_since(epoch),
                 notices: Vec::new(),
             });
-            self.task(Task::Finish { epoch, closed, numbers });
+            self.task(Task::Finish { epoch, closed, flip_ns, numbers });
         }
         Ok(counted)
     }
@@ -340,9 +340,9 @@ impl Pilot {
         epoch - epoch % self.window
     }
 
-    /// Whether the timestamp bit of an epoch next means another window.
+    /// As of a software switch's groups.
     fn shares_bit_with_next_window(&self, epoch: u64) -> bool {
-        self.first(epoch + 2) != self.first(epoch)
+        Rotation::<(), ()>::new(epoch, self.window).shares_bit_with_next_window(epoch)
     }
 
     /// Whether the routes changed in a window, or a moment before it: its first packets came from
@@ -384,7 +384,7 @@ impl Pilot {
 
     /// Has a group cleared of which nothing is to be had.
     fn discard(&self, epoch: u64) {
-        self.task(Task::Finish { epoch, closed: None, numbers: Vec::new() });
+        self.task(Task::Finish { epoch, closed: None, flip_ns: 0, numbers: Vec::new() });
     }
 
     fn task(&self, task: Task) {

@@ -24,27 +24,27 @@ use crate::hops::{Controller, Epoch};
 use crate::rig::{Daemon, Lossy, Model, packets, text};
 
 /// Epochs of a window. The model clears a group of some 45,000 elements in less.
-const WINDOW: u64 = 4;
-const EPOCH_MS: u64 = 1500;
+pub(crate) const WINDOW: u64 = 4;
+pub(crate) const EPOCH_MS: u64 = 1500;
 
 const ENTRIES: u32 = 256;
 
 /// Packets that come when their epoch is over.
 const LATE: u64 = 7;
 
-fn setup() -> Setup {
+pub(crate) fn setup() -> Setup {
     Setup { entries: ENTRIES, window_epochs: WINDOW as u16, ..Setup::default() }
 }
 
-fn asked(setup: &Setup) -> SystemSetup {
+pub(crate) fn asked(setup: &Setup) -> SystemSetup {
     let setup = setup.encode();
     SystemSetup { system: OFFER.system, version: 1, setup, plan: Vec::new() }
 }
 
 /// A switch with the program.
-fn model() -> Model {
+pub(crate) fn model(role: Role) -> Model {
     let controller = format!("[cfs]\nentries = {ENTRIES}");
-    let defines = Cfs.build(Role::Transit, &controller.parse().unwrap()).unwrap().defines;
+    let defines = Cfs.build(role, &controller.parse().unwrap()).unwrap().defines;
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cfs.p4");
     Model::named("cfs", &Program::load(program, &defines).unwrap(), None)
 }
@@ -114,7 +114,7 @@ fn windows_are_right_whatever_the_cpu_port_loses() {
 }
 
 fn windows_are_right(way: impl Fn(Cable) -> Way) {
-    let mut model = model();
+    let mut model = model(Role::Transit);
     let mut controller = Controller::of(OFFER.system, EPOCH_MS);
     let way = way(model.cpu.take().unwrap());
     let daemon = started(&model, &controller, way);
@@ -176,7 +176,7 @@ fn windows_are_right(way: impl Fn(Cable) -> Way) {
 
 #[test]
 fn what_a_tofino_can_not_do_is_declined_with_the_remedy() {
-    let model = model();
+    let model = model(Role::Transit);
     let mut controller = Controller::of(OFFER.system, EPOCH_MS);
     let _daemon = started(&model, &controller, Way::Registers);
     controller.accept();
@@ -208,7 +208,7 @@ fn what_a_tofino_can_not_do_is_declined_with_the_remedy() {
 
 #[test]
 fn of_two_systems_between_edges_the_one_whose_program_is_loaded_is_run() {
-    let model = model();
+    let model = model(Role::Transit);
     let mut controller = Controller::of(OFFER.system, 800);
     let _daemon = started(&model, &controller, Way::Registers);
     controller.accept();

@@ -12,8 +12,11 @@ use calumma_epoch::timestamp_bit;
 use calumma_hops::frames::ID;
 use calumma_interface::{MAX_FRAME, Plug};
 use calumma_switch_host::unix_ns;
+use calumma_switchd::SYSTEMS;
 use calumma_switchd::config::Config;
+use calumma_wire::{Role, SideKind};
 
+use crate::cfs;
 use crate::common::{Numbers, marked, packet};
 use crate::hops::{BOTH, Controller, hops, program, text};
 use crate::rig::{Daemon, Model, packets};
@@ -115,4 +118,45 @@ fn what_comes_before_a_group_is_open_is_late_for_an_epoch_that_is_sealed() {
         late += before;
     }
     assert!(late > 0, "the driver is slow");
+}
+
+/// Where packets were stamped too late, what an edge says of those that entered is in doubt, and
+/// not what it recorded: its group was closed in time.
+#[test]
+fn what_is_stamped_late_is_no_fault_of_a_record_that_ended_in_time() {
+    let mut model = cfs::model(Role::Edge);
+    let mut controller = Controller::of(calumma_cfs::frames::OFFER.system, cfs::EPOCH_MS);
+    let delay_ms = Arc::new(AtomicU64::new(0));
+    let driver = slow(model.address, delay_ms.clone());
+    let config = text(driver, controller.address());
+    let config = config.replace("program = \"hops\"", "program = \"cfs\"");
+    let config = Config::parse(&config, "the test's configuration").unwrap();
+    let _daemon = Daemon::start_with(&SYSTEMS, config, packets(model.cpu.take().unwrap()));
+    controller.accept();
+    controller.welcome(vec![cfs::asked(&cfs::setup())]);
+
+    let clock = controller.clock;
+    let first = clock.epoch_at(unix_ns()) + 1;
+    let late_from = (first + 4).next_multiple_of(cfs::WINDOW) + 1;
+    for epoch in first..late_from + cfs::WINDOW + 1 {
+        if epoch >= late_from {
+            // Behind the arming, and before what is due behind the flip.
+            sleep_until(clock.start_of(epoch) - 20_000_000);
+            delay_ms.store(DELAY_MS, Ordering::Relaxed);
+            sleep_until(clock.start_of(epoch) + 180_000_000);
+            delay_ms.store(0, Ordering::Relaxed);
+        }
+        sleep_until(clock.start_of(epoch) + 400_000_000);
+        controller.listen();
+    }
+    let window = late_from - 1;
+    controller.listen_until("the window is reported", |it| {
+        it.epochs.get(&window).is_some_and(|of| of.sides.len() == 2)
+    });
+    let stall_ns = |kind| {
+        let mut sides = controller.epochs[&window].sides.iter();
+        sides.find(|side| side.side == kind).unwrap().stall_ns
+    };
+    assert!(stall_ns(SideKind::Ingress) > clock.guards().flight_ns);
+    assert_eq!(stall_ns(SideKind::Egress), 0);
 }
