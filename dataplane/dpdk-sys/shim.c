@@ -65,6 +65,11 @@ uint16_t calumma_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs
 	return n;
 }
 
+int calumma_rx_queue_count(uint16_t port, uint16_t queue)
+{
+	return rte_eth_rx_queue_count(port, queue);
+}
+
 uint16_t calumma_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n)
 {
 	release(mbufs, n);

@@ -113,6 +113,8 @@ struct calumma_fib {
 
 /* Packets received from a queue into `mbufs`, at most `n`. */
 uint16_t calumma_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n);
+/* Packets that wait in a receive queue; below 0 where the driver can't tell. */
+int calumma_rx_queue_count(uint16_t port, uint16_t queue);
 /* Packets of `mbufs` handed to a queue, which owns them from then on. */
 uint16_t calumma_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n);
 /* A fresh mbuf, or NULL where the pool is empty. */

@@ -66,19 +66,29 @@ impl BurstArrival {
     /// gives bounds once it is known.
     #[inline]
     pub fn of(&self, stamp: Option<u64>) -> Arrival {
+        self.stamped(stamp).unwrap_or(self.polled)
+    }
+
+    /// The same where the stamp counts; `None` where polls alone say when the packet arrived.
+    #[inline]
+    pub fn stamped(&self, stamp: Option<u64>) -> Option<Arrival> {
         let Self { polled, reading } = *self;
-        let Some(stamp) = stamp else { return polled };
+        let stamp = stamp?;
         if polled.may_be(stamp) {
-            return Arrival::at(stamp);
+            return Some(Arrival::at(stamp));
         }
-        let Some(read) = reading.map(|reading| reading.of(stamp)) else { return polled };
+        let read = reading?.of(stamp);
         let latest_ns = read.latest_ns.min(polled.latest_ns);
         // Stamped before polls could find it, it arrived before they say.
         let earliest_ns = read.earliest_ns.max(polled.earliest_ns.min(latest_ns));
-        match polled.may_be(latest_ns) && earliest_ns <= latest_ns {
-            true => Arrival { earliest_ns, latest_ns },
-            false => polled,
-        }
+        (polled.may_be(latest_ns) && earliest_ns <= latest_ns)
+            .then_some(Arrival { earliest_ns, latest_ns })
+    }
+
+    /// Between when and when polls found its packets.
+    #[inline]
+    pub fn polled(&self) -> Arrival {
+        self.polled
     }
 }
 
@@ -123,10 +133,11 @@ mod tests {
         let found = Polls::default().stamped(polled, None);
         for ns in [4_000_000, 4_999_000, 5_000_000, 5_002_000] {
             assert_eq!(found.of(Some(ns)), Arrival::at(ns));
+            assert_eq!(found.stamped(Some(ns)), Some(Arrival::at(ns)));
         }
         // Of a clock that is behind, of one that is ahead, in microseconds, none.
         for stamp in [Some(3_999_999), Some(5_002_001), Some(5_001), None] {
-            assert_eq!(found.of(stamp), polled);
+            assert_eq!((found.of(stamp), found.stamped(stamp)), (polled, None));
         }
         assert_eq!((polled.width_ns(), Arrival::at(7).width_ns()), (2_000, 0));
     }

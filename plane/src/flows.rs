@@ -50,6 +50,8 @@ pub struct Flows<K> {
     arrivals: Option<Box<Arrivals>>,
     /// Whether they are there.
     timed: bool,
+    /// A bit for each packet: whether its device's stamp says when it arrived.
+    stamped: u32,
     /// What IP headers say, where a system asks for it.
     ip: Option<Box<IpColumns>>,
     /// The INT stacks that packets have come with, where a system reads them.
@@ -91,6 +93,7 @@ impl<K: Key> Flows<K> {
             hashes: None,
             arrivals: None,
             timed: false,
+            stamped: 0,
             ip: None,
             stacks: None,
             sources: 0,
@@ -106,7 +109,7 @@ impl<K: Key> Flows<K> {
     pub(crate) fn clear(&mut self) {
         (self.bits, self.marked, self.entered, self.len) = (0, 0, 0, 0);
         (self.stale, self.dated, self.epoch_bits, self.claimed) = (0, 0, [0; 2], 0);
-        (self.timed, self.departure_ns) = (false, 0);
+        (self.timed, self.stamped, self.departure_ns) = (false, 0, 0);
     }
 
     /// Adds the packets of `others`, as many as there is room for.
@@ -132,6 +135,7 @@ impl<K: Key> Flows<K> {
         {
             mine[at..at + more].copy_from_slice(&theirs[..more]);
             self.timed = true;
+            self.stamped |= (others.stamped & first) << at;
         }
     }
 

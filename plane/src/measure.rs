@@ -316,6 +316,12 @@ impl Measurement {
         self.active.as_ref().is_some_and(|any| either!(any, active => active.asks_arrivals))
     }
 
+    /// What INT stacks say of the switch's ports and queues.
+    #[inline]
+    pub(crate) fn asks_around(&self) -> u16 {
+        self.active.as_ref().map_or(0, |any| either!(any, active => active.asks_around()))
+    }
+
     /// The session under way, if any.
     #[inline]
     pub(crate) fn active(&mut self) -> Option<&mut AnyKey<Sessions>> {

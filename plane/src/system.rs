@@ -21,7 +21,8 @@ use calumma_wire::{self as wire, Offer, Role, Secret, SideKind, SystemSetup};
 
 use crate::counters::Counters;
 use crate::flows::Flows;
-use crate::int::Insertion;
+use crate::int::means::Means;
+use crate::int::{Insertion, Instructions};
 use crate::outlet::{Fronts, Outlets};
 use crate::run::{MarkedRun, Run};
 use crate::slots::AnySlots;
@@ -249,6 +250,10 @@ pub trait LcoreSystem<K: Key>: Debug + Send {
         false
     }
 
+    /// Notes by what means the switch knows what it has put into packets since an epoch was armed
+    /// last: of any epoch that packets may carry.
+    fn note_means(&mut self, _means: Means) {}
+
     /// Whether it keeps the [first bytes](Self::fronts) of packets that leave the network. Where no
     /// system does, nobody copies them.
     fn wants_fronts(&self) -> bool {
@@ -442,6 +447,11 @@ pub trait SwitchSystem: Debug + Send {
     /// The plan by which it goes on where no controller has been there for `alone_ns`; `None` where
     /// what was accepted last is right then, too.
     fn alone(&self, _alone_ns: u64) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// What the INT stacks say that it puts into packets; `None` where it puts in none.
+    fn instructions(&self) -> Option<Instructions> {
         None
     }
 

@@ -129,7 +129,7 @@ impl Worker {
             self.follow_session();
         }
         if moment >= Moment::ArmOrTake {
-            self.learn_domains();
+            self.after_events();
         }
         moment
     }

@@ -66,7 +66,7 @@ pub struct ReadHop {
 
 impl From<Hop> for ReadHop {
     fn from(hop: Hop) -> Self {
-        let Hop { node, latency_ns, queued, ingress_ns, egress_ns } = hop;
+        let Hop { node, latency_ns, queued, ingress_ns, egress_ns, .. } = hop;
         let number = |of: u32| Some(of).filter(|&of| of != UNKNOWN);
         let time = |of: u64| Some(of).filter(|&of| of != u64::MAX);
         Self {

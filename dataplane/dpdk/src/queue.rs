@@ -59,6 +59,21 @@ impl RxQueue {
         usize::from(received)
     }
 
+    /// How many packets wait to be received; `None` where the driver can't tell. Some drivers walk
+    /// over the descriptors for it.
+    #[inline]
+    pub fn waiting(&mut self) -> Option<u32> {
+        // SAFETY: the port is started, and the queue was set up and has this one owner.
+        let waiting = unsafe { dpdk_sys::calumma_rx_queue_count(self.port.number(), self.queue) };
+        u32::try_from(waiting).ok()
+    }
+
+    /// The port's number, as [`Mbuf::port`](crate::Mbuf::port) gives it.
+    #[inline]
+    pub fn port(&self) -> u16 {
+        self.port.number()
+    }
+
     /// Frees what waits to be received; not for ever where more comes all the time.
     pub(crate) fn discard_waiting(&mut self) {
         let mut burst: Burst = Burst::new();

@@ -6,6 +6,7 @@
 //! [`meter`] the profile.
 
 pub mod clock;
+pub mod exits;
 pub mod forwarder;
 pub mod meter;
 pub mod pace;
@@ -14,6 +15,8 @@ pub mod stations;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use calumma_plane::arrival::Polls;
+use calumma_plane::int::Instructions;
+use calumma_plane::int::around::{Came, Queued};
 use dpdk::{Burst, Mbuf, RxQueue, TxQueue};
 
 use self::forwarder::Forwarder;
@@ -121,6 +124,9 @@ pub fn run<F: Forwarder>(
             let (most, port) = (pace.burst_size(), &mut ports[at]);
             let open = host_ports_open || port.role == Role::Fabric;
             let began_ns = worker.asks_arrivals().then(|| pace.unix_ns(meter.now()));
+            let around = worker.asks_around();
+            let asks_queue = open && around & Instructions::QUEUE != 0;
+            let waiting = if asks_queue { port.rx.waiting() } else { None };
             let received = if open { port.rx.rx_at_most(&mut burst, most) } else { 0 };
             if let Some(began_ns) = began_ns {
                 let over_ns = if received > 0 { pace.unix_ns(tsc()) } else { began_ns };
@@ -142,6 +148,11 @@ pub fn run<F: Forwarder>(
                 worker.probes.sample(burst.as_slice(), at);
             }
             worker.received_by(ports[at].number);
+            if around != 0 {
+                let queued =
+                    asks_queue.then(|| Queued::of_poll(waiting, received, received < most));
+                worker.came(Some(Came::by(ports[at].rx.port(), queued)));
+            }
             forwarder.forward(&mut worker, &ports, at, &mut burst);
             meter.worked();
             let retries = settings.transmit_retries;

@@ -14,12 +14,14 @@ use dpdk::{Eal, Mempool, Port};
 use tracing::{info, warn};
 
 use crate::config::{Config, Polled, PortConfig, Settings};
+use crate::control::links::Links;
 use crate::control::systems::Systems;
 use crate::control::{Control, Reload, Tools};
 use crate::cpus::Cpus;
 use crate::forward::assembly::Forwarding;
 use crate::forward::config::Mode;
 use crate::forward::thread::most_parked;
+use crate::lcore::exits::Exits;
 use crate::lcore::forwarder::{Forwarder, Pairs};
 use crate::lcore::stations::Stations;
 use crate::lcore::{self, Finished, PortQueues};
@@ -64,7 +66,9 @@ pub fn run(
     let lcores = lcore_numbers.len();
     let pool = Mempool::new(&eal, "packets", mbufs(config, lcores), -1)?;
     let (ports, queues) = open_ports(&eal, config, &lcore_numbers, &pool)?;
-    let (forwarding, routers) = Forwarding::start(&eal, config, &ports, lcores, &cpus, &over)?;
+    let exits = Exits::new(ports.iter().map(Port::number));
+    let (forwarding, routers) =
+        Forwarding::start(&eal, config, (&ports, &exits), lcores, &cpus, &over)?;
     if let Some(user) = &config.process.user {
         process::become_user(user)?;
     }
@@ -113,6 +117,7 @@ pub fn run(
         most_held: config.process.most_held(),
         marking: config.marking(),
         slow_path: forwarding.counters(),
+        links: Links::new(ports.clone(), exits.clone()),
         tsc_hz,
     });
     let settings = config.settings();
@@ -137,7 +142,7 @@ pub fn run(
                 (None, _) => Pairs::default(),
                 (Some(stations), _) => Pairs::learning(stations.clone()),
             };
-            let pairs = inputs.iter().map(|_| of_lcore()).collect();
+            let pairs = inputs.iter().map(|_| of_lcore().with_exits(exits.clone())).collect();
             run_lcores(&eal, inputs, pairs, settings, &stop)
                 .map(|(finished, _)| (finished, Vec::new()))
         }

@@ -3,10 +3,12 @@
 use calumma_sketch::{BURST, HashColumns, HashFamily, Key};
 
 use super::Flows;
-use crate::arrival::Arrival;
+use crate::arrival::{Arrival, BurstArrival};
 use crate::int::Stack;
 use crate::int::header::Header;
+use crate::int::means::Means;
 use crate::parse::detail::IpFields;
+use crate::worker::masks::positions;
 
 /// The arrivals of a burst's packets.
 pub(crate) type Arrivals = [Arrival; BURST];
@@ -123,18 +125,24 @@ impl<K: Key> Flows<K> {
         Self { arrivals: Some(Box::new([Arrival::default(); BURST])), ..Self::new() }
     }
 
-    /// Notes when each packet arrived, by its position in the burst, in the memory that is lent.
+    /// Notes when each packet arrived, by its stamp, which `stamp` gives by its position in the
+    /// burst, in the memory that is lent.
     pub(crate) fn lend(
         &mut self,
         memory: Option<Box<Arrivals>>,
-        arrival: impl Fn(usize) -> Arrival,
+        arrival: &BurstArrival,
+        stamp: impl Fn(usize) -> Option<u64>,
     ) {
         self.arrivals = memory;
         if let Some(arrivals) = &mut self.arrivals {
-            for (of, &(at, _)) in arrivals.iter_mut().zip(&self.places[..self.len]) {
-                *of = arrival(usize::from(at));
+            let (polled, mut stamped) = (arrival.polled(), 0);
+            let places = self.places[..self.len].iter().enumerate();
+            for (of, (at, &(position, _))) in arrivals.iter_mut().zip(places) {
+                let by_device = arrival.stamped(stamp(position.into()));
+                stamped |= u32::from(by_device.is_some()) << at;
+                *of = by_device.unwrap_or(polled);
             }
-            self.timed = true;
+            (self.stamped, self.timed) = (stamped, true);
         }
     }
 
@@ -231,5 +239,21 @@ impl<K: Key> Flows<K> {
     pub fn arrival(&self, at: usize) -> Option<Arrival> {
         let arrivals = self.arrivals.as_ref().filter(|_| self.timed)?;
         arrivals[..self.len].get(at).copied()
+    }
+
+    /// By what means it is known when those of these packets arrived that `which` has a bit for,
+    /// all of which one poll has found.
+    #[inline]
+    pub fn arrival_means(&self, which: u32) -> Means {
+        let mut means = Means::default();
+        let mut note = |at: usize| {
+            if let Some(arrival) = self.arrival(at) {
+                means.note(arrival, self.stamped >> at & 1 == 1);
+            }
+        };
+        positions(which & self.stamped).for_each(&mut note);
+        // What polls say is the same of all.
+        positions(which & !self.stamped).take(1).for_each(note);
+        means
     }
 }

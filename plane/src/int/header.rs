@@ -300,10 +300,12 @@ pub(super) fn write_hop(hop: &Hop, of: Instructions, words: &mut [[u8; 4]; MOST_
                 put((ns >> 32) as u32);
                 put(ns as u32);
             }
+            Instructions::PORTS => put(hop.ports),
             Instructions::INTERFACES => {
-                put(UNKNOWN);
-                put(UNKNOWN);
+                put(hop.interfaces[0]);
+                put(hop.interfaces[1]);
             }
+            Instructions::UTILISATION => put(hop.utilisation),
             _ => put(UNKNOWN),
         }
     }
@@ -328,10 +330,9 @@ fn read_hop(words: &[[u8; 4]], of: Instructions) -> Hop {
             }
             Instructions::INGRESS => hop.ingress_ns = u64::from(next()) << 32 | u64::from(next()),
             Instructions::EGRESS => hop.egress_ns = u64::from(next()) << 32 | u64::from(next()),
-            Instructions::INTERFACES => {
-                next();
-                next();
-            }
+            Instructions::PORTS => hop.ports = next(),
+            Instructions::INTERFACES => hop.interfaces = [next(), next()],
+            Instructions::UTILISATION => hop.utilisation = next(),
             _ => {
                 next();
             }

@@ -8,7 +8,9 @@
 //! Not here: what is made of stacks (`systems/sketchint`), and when the headers of a burst are
 //! touched (`worker`).
 
+pub mod around;
 pub mod header;
+pub mod means;
 pub mod plain;
 pub mod push;
 pub mod report;
@@ -53,6 +55,9 @@ impl Instructions {
     pub const UTILISATION: u16 = 1 << 8;
     /// Buffer id and buffer occupancy.
     pub const BUFFER: u16 = 1 << 7;
+
+    /// What is said of a switch's ports and queues.
+    pub(crate) const AROUND: u16 = Self::PORTS | Self::QUEUE | Self::INTERFACES | Self::UTILISATION;
 
     /// What a source may ask for.
     const ASKED: u16 = 0xFF80;
@@ -140,6 +145,9 @@ pub struct Hop {
     /// From the packet's arrival until just before its transmission, in nanoseconds; [`UNKNOWN`]
     /// where the switch can't tell. What is longer than that can say is one less.
     pub latency_ns: u32,
+    /// The numbers of the ports that the packet came and went by, the former in the upper half; all
+    /// ones in a half that it can't tell.
+    pub ports: u32,
     /// How many waited in the queue, in the switch's own unit; [`UNKNOWN`] where it can't tell.
     pub queued: u32,
     /// When the packet arrived, in nanoseconds since the Unix epoch by the switch's clock;
@@ -147,6 +155,11 @@ pub struct Hop {
     pub ingress_ns: u64,
     /// Just before it was transmitted, likewise.
     pub egress_ns: u64,
+    /// The level 2 interfaces that it came and went by; [`UNKNOWN`] where the switch can't tell.
+    pub interfaces: [u32; 2],
+    /// The share of the link's speed that was used where it went, in 1/10,000; [`UNKNOWN`] where it
+    /// can't tell.
+    pub utilisation: u32,
 }
 
 impl Hop {
@@ -167,9 +180,12 @@ impl Hop {
     pub const UNKNOWN: Self = Self {
         node: UNKNOWN,
         latency_ns: UNKNOWN,
+        ports: UNKNOWN,
         queued: UNKNOWN,
         ingress_ns: u64::MAX,
         egress_ns: u64::MAX,
+        interfaces: [UNKNOWN; 2],
+        utilisation: UNKNOWN,
     };
 }
 
@@ -215,7 +231,7 @@ impl Stack {
         self.len == 0
     }
 
-    /// Its hops, from the source on.
+    /// Its hops, from the source on. What they say of ports, interfaces and links is not kept.
     pub fn hops(&self) -> impl ExactSizeIterator<Item = Hop> + DoubleEndedIterator {
         (0..self.len()).map(|at| {
             let hop = Hop { node: self.nodes[at], latency_ns: self.latencies[at], ..Hop::UNKNOWN };
@@ -255,7 +271,7 @@ impl Stack {
     #[inline]
     pub fn push(&mut self, hop: Hop) {
         let at = self.len();
-        let Hop { node, latency_ns, queued, ingress_ns, egress_ns } = hop;
+        let Hop { node, latency_ns, queued, ingress_ns, egress_ns, .. } = hop;
         let Some(place) = self.nodes.get_mut(at) else {
             self.is_partial = true;
             return;

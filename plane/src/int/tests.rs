@@ -189,22 +189,22 @@ fn instructions() -> impl Strategy<Value = Instructions> {
 }
 
 pub(super) fn hops() -> impl Strategy<Value = Vec<Hop>> {
-    let hop = (any::<u32>(), any::<u32>(), 0u32..0xFF_FFFF, any::<[u64; 2]>()).prop_map(
-        |(node, latency_ns, queued, [ingress_ns, egress_ns])| Hop {
-            node,
-            latency_ns,
-            queued,
-            ingress_ns,
-            egress_ns,
+    let around = any::<(u32, [u32; 2], u32)>();
+    let hop = (any::<u32>(), any::<u32>(), 0u32..0xFF_FFFF, any::<[u64; 2]>(), around).prop_map(
+        |(node, latency_ns, queued, [ingress_ns, egress_ns], (ports, interfaces, utilisation))| {
+            Hop { node, latency_ns, ports, queued, ingress_ns, egress_ns, interfaces, utilisation }
         },
     );
     prop::collection::vec(hop, 1..=MOST_HOPS)
 }
 
-/// What is left of a hop that says no more than it is asked for.
+/// What stacks keep of a hop that says no more than it is asked for.
 fn as_asked(hop: Hop, of: Instructions) -> Hop {
     let asked = |bit: u16| of.bits() & bit != 0;
     Hop {
+        ports: UNKNOWN,
+        interfaces: [UNKNOWN; 2],
+        utilisation: UNKNOWN,
         queued: if asked(Instructions::QUEUE) { hop.queued } else { UNKNOWN },
         ingress_ns: if asked(Instructions::INGRESS) { hop.ingress_ns } else { u64::MAX },
         egress_ns: if asked(Instructions::EGRESS) { hop.egress_ns } else { u64::MAX },

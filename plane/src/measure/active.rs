@@ -379,10 +379,10 @@ impl<K: Key> Active<K> {
             flows.hash(by, hashes.take());
         }
         if self.asks_arrivals
-            && let Some(arrival) = self.arrival
+            && let Some(arrival) = &self.arrival
         {
             let stamp = |at: usize| packets.get(at).and_then(Packet::stamp);
-            flows.lend(self.systems.arrivals.take(), |at| arrival.of(stamp(at)));
+            flows.lend(self.systems.arrivals.take(), arrival, stamp);
         }
         if self.asks_ip {
             flows.read_ip(self.systems.ip.take(), (now_ns, self.port), |at, ip_offset| {

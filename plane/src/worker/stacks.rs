@@ -9,7 +9,9 @@ use crate::Carrier;
 use crate::arrival::BurstArrival;
 use crate::counters::Counters;
 use crate::flows::{Flows, Stacks};
+use crate::int::around::{Came, Going, complete};
 use crate::int::header::{HEADERS, Seen, could_be_taken, ip_offset, look, set_marker, tos};
+use crate::int::means::Means;
 use crate::int::plain;
 use crate::int::push::{self, NotCarried, Pushed};
 use crate::int::strip::{Goes, read, strip};
@@ -40,6 +42,12 @@ pub(super) struct PendingStacks {
     have_waited: bool,
     /// What hosts have sent packets with that enter.
     dscp: [u8; BURST],
+    /// By what means the switch knew what it put into packets since an epoch was armed last.
+    means: Means,
+    /// By what the burst came, where stacks say so.
+    came: Option<Came>,
+    /// By what those of its packets go that depart next, likewise.
+    goes: Option<Going>,
 }
 
 /// Packets that have the marker: their positions, and where their IP headers begin.
@@ -244,16 +252,27 @@ impl PendingStacks {
         counters: &mut Counters,
         packets: &mut [P],
         (of, departure): (u32, Departure),
-    ) {
+    ) -> Means {
         let counters = &mut counters.int;
         let mtu = usize::from(departure.mtu);
         let arrival = arrival.filter(|_| !self.have_waited);
+        let (mut means, mut are_polled) = (Means::default(), false);
+        let says_around = self.came.is_some() || self.goes.is_some();
         for (packet, at) in packets.iter_mut().zip(positions(of)) {
             let is_source = self.sources >> at & 1 == 1;
             if !is_source && self.passing >> at & 1 == 0 {
                 continue;
             }
-            let arrived = arrival.map(|arrival| arrival.of(packet.stamp()));
+            let arrived = arrival.map(|arrival| match arrival.stamped(packet.stamp()) {
+                Some(by_device) => {
+                    means.note(by_device, true);
+                    by_device
+                }
+                None => {
+                    are_polled = true;
+                    arrival.polled()
+                }
+            });
             let hop = Hop::met(insertion.node, arrived, departure.at_ns);
             if is_source {
                 if plain::source(packet, (insertion, &hop), self.dscp[at], mtu) {
@@ -266,6 +285,10 @@ impl PendingStacks {
                 continue;
             }
             let Some(offset) = ip_offset(packet.bytes(), carrier) else { continue };
+            let hop = match says_around {
+                true => complete(hop, at, self.came.as_ref(), self.goes.as_ref()),
+                false => hop,
+            };
             if is_source {
                 match push::source(packet, offset, (insertion, &hop), self.dscp[at], mtu) {
                     Ok(pushed) => {
@@ -284,6 +307,13 @@ impl PendingStacks {
                 }
             }
         }
+        if let Some(arrival) = arrival.filter(|_| are_polled) {
+            means.note(arrival.polled(), false);
+        }
+        if let Some(came) = &self.came {
+            means.add(came.means(insertion.instructions));
+        }
+        means
     }
 }
 
@@ -347,13 +377,41 @@ pub struct TakenOut {
 }
 
 impl Worker {
-    /// Notes whose INT stacks are this switch's.
+    /// Notes whose INT stacks are this switch's, and that an epoch may have been armed, in whose
+    /// records nothing stands of what packets have been given.
     #[cold]
-    pub(super) fn learn_domains(&mut self) {
-        let domains = &mut self.stacks.domains;
+    pub(super) fn after_events(&mut self) {
+        let PendingStacks { domains, means, came, goes, .. } = &mut self.stacks;
+        (*means, *came, *goes) = (Means::default(), None, None);
         if let Some(active) = self.measurement.active() {
             either!(active, active => active.learn_domains(domains));
         }
+    }
+
+    /// What stacks say of the switch's ports and queues, as bits of [`Instructions`]: these are to
+    /// be given by [`came`](Self::came) and [`goes`](Self::goes).
+    ///
+    /// [`Instructions`]: crate::int::Instructions
+    #[inline]
+    pub fn asks_around(&self) -> u16 {
+        self.measurement.asks_around()
+    }
+
+    /// Says by what the bursts that follow came, until this is called again.
+    #[inline]
+    pub fn came(&mut self, came: Option<Came>) {
+        self.stacks.came = came;
+    }
+
+    /// Changes what was said by what the burst came, if anything was.
+    pub fn came_mut(&mut self) -> Option<&mut Came> {
+        self.stacks.came.as_mut()
+    }
+
+    /// Says by what packets go that [depart](Self::depart) from here on.
+    #[inline]
+    pub fn goes(&mut self, goes: Going) {
+        self.stacks.goes = Some(goes);
     }
 
     /// Notes that the packets of the burst that has [begun](Self::begin) have waited in the slow
@@ -406,7 +464,12 @@ impl Worker {
             && policy.carrier.carries_stacks()
         {
             let carrier = policy.carrier;
-            stacks.push((&insertion, arrival), carrier, counters, packets, (of, departure));
+            let of = (of, departure);
+            let means = stacks.push((&insertion, arrival), carrier, counters, packets, of);
+            if !stacks.means.covers(means) {
+                stacks.means.add(means);
+                either!(active, active => active.note_means(stacks.means));
+            }
         }
     }
 

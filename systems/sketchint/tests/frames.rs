@@ -2,6 +2,7 @@
 
 mod samples;
 
+use calumma_plane::int::means::Means;
 use calumma_sketch::sketchint::{Cell, Path, Quarters, Shape};
 use calumma_sketch::tower::Rule;
 use calumma_sketch::{FlowKey, WideKey};
@@ -57,6 +58,7 @@ fn large_flows_of_a_window_have_claims() {
 #[test]
 fn latencies_by_size_come_back_or_are_refused_with_byte_and_reason() {
     for window in [ipv4_of(by_size()), dual_of(by_size())] {
+        let window = window.for_version(6, &by_size());
         let with = window.rows.iter().filter(|row| !row.quarters.is_empty());
         assert!((3..=10).contains(&with.clone().count()), "{}", with.count());
         assert_eq!(Window::decode(&window.encode(), &by_size()), Ok(window.clone()));
@@ -93,6 +95,7 @@ fn stacks_of_large_flows_come_back_or_are_refused_with_byte_and_reason() {
     let towers = Layout { shape: Shape { row_sets: 0, ..layout().shape }, ..layout() };
     let paths = [Path::new([7, 8, 9], false), Path::new([1], true)];
     for window in [ipv4(), dual()] {
+        let window = window.for_version(6, &layout());
         let keys: Vec<WideKey> = window.large.iter().copied().take(2).collect();
         let seen: Vec<PathSeen> =
             keys.iter().zip(paths).map(|(&key, path)| PathSeen { key, path }).collect();
@@ -113,6 +116,23 @@ fn stacks_of_large_flows_come_back_or_are_refused_with_byte_and_reason() {
         let refused = Window::decode(&without.encode(), &layout()).unwrap_err().to_string();
         assert!(refused.ends_with("2, and there may be 0"), "{refused}");
     }
+}
+
+#[test]
+fn means_come_back_or_are_refused_with_byte_and_reason() {
+    let (means, window) = (Means::new(0b10010, 0x0102_0304).unwrap(), ipv4_of(by_size()));
+    let with = Window { means: Some(means), ..window.clone() };
+    let (before, mut bytes) = (window.for_version(6, &by_size()).encode(), with.encode());
+    assert_eq!(bytes[..before.len()], before[..]);
+    let at = bytes.len() - 9;
+    assert_eq!(bytes[at..], [0b10010, 4, 3, 2, 1, 0, 0, 0, 0]);
+    assert_eq!(Window::decode(&bytes, &by_size()), Ok(with));
+    bytes[at] = 0b10_0000;
+    let refused = Window::decode(&bytes, &by_size()).unwrap_err().to_string();
+    let words = format!("byte {at} of a window of sketchint: means: 0b00100000 has unknown bits");
+    assert_eq!(refused, words);
+    // An end host is no hop.
+    assert_eq!(dual().means, None);
 }
 
 #[test]
@@ -189,12 +209,12 @@ fn what_contradicts_itself_is_refused_with_byte_and_reason() {
 
     let many = Layout { shape: Shape { row_sets: 0, ..layout().shape }, ..layout() };
     // A sink counts them by its towers where a flow has none; older controllers don't read that.
-    let alone = Window { rows: Vec::new(), ..ipv4() };
+    let alone = Window { rows: Vec::new(), means: None, ..ipv4() };
     assert_eq!(Window::decode(&alone.encode(), &many).as_ref(), Ok(&alone));
     assert_eq!(alone.clone().for_version(5, &many), alone);
     assert_eq!(alone.clone().for_version(6, &layout()), alone);
     assert!(alone.for_version(5, &layout()).inflated.is_empty());
-    assert_eq!(ipv4().for_version(5, &layout()), ipv4());
+    assert_eq!(ipv4().for_version(5, &layout()), Window { means: None, ..ipv4() });
     let refused = Window::decode(&ipv4().encode(), &many).unwrap_err().to_string();
     assert!(refused.contains("and there may be 0"), "{refused}");
     let mut bytes = ipv4().encode();
@@ -210,18 +230,21 @@ proptest! {
         for (window, layout) in [
             (ipv4(), layout()), (dual(), layout()), (ipv4_of(by_size()), by_size())
         ] {
-            let mut without = window.clone();
-            without.rows.iter_mut().for_each(|row| row.quarters.clear());
-            let without = without.encode().len();
+            // What older versions have of it.
+            let older = Window { means: None, ..window.clone() };
+            let mut oldest = older.clone();
+            oldest.rows.iter_mut().for_each(|row| row.quarters.clear());
             let mut bytes = window.encode();
+            let cut = cut % bytes.len();
+            if let Ok(short) = Window::decode(&bytes[..cut], &layout) {
+                prop_assert!(short == older || short == oldest, "cut to {cut}");
+            }
             let at = at % bytes.len();
             bytes[at] = byte;
             if let Ok(window) = Window::decode(&bytes, &layout) {
                 let again = Window::decode(&window.encode(), &layout);
                 prop_assert_eq!(again, Ok(window));
             }
-            let cut = cut % bytes.len();
-            prop_assert!(cut == without || Window::decode(&bytes[..cut], &layout).is_err());
         }
     }
 

@@ -6,8 +6,9 @@ mod samples;
 
 use std::path::PathBuf;
 
+use calumma_plane::int::means::Means;
 use calumma_sketch::sketchint::Totals;
-use calumma_sketchint::frames::{Entered, Layout, Window};
+use calumma_sketchint::frames::{Entered, Layout, Passed, Window};
 
 /// The file of a version.
 fn file(version: u8, name: &str) -> PathBuf {
@@ -39,6 +40,7 @@ fn check((version, name): (u8, &str), bytes: &[u8]) -> Vec<u8> {
 #[test]
 fn windows_are_what_the_golden_files_hold() {
     for (name, window) in [("window-ipv4", samples::ipv4()), ("window-dual", samples::dual())] {
+        let window = Window { means: None, ..window };
         let window = as_in_file((5, name), window, &samples::layout());
         let golden = check((5, name), &window.encode());
         assert_eq!(Window::decode(&golden, &samples::layout()), Ok(window), "{name}");
@@ -50,10 +52,23 @@ fn windows_with_latencies_by_size_are_what_the_golden_files_hold() {
     let layout = samples::by_size();
     let both = [samples::ipv4_of(layout), samples::dual_of(layout)];
     for (name, window) in ["window-ipv4", "window-dual"].into_iter().zip(both) {
+        let window = window.for_version(6, &layout);
         let window = as_in_file((6, name), window, &layout);
         let golden = check((6, name), &window.encode());
         assert_eq!(Window::decode(&golden, &layout), Ok(window), "{name}");
     }
+}
+
+#[test]
+fn what_switches_say_of_themselves_is_what_the_golden_files_hold() {
+    let layout = samples::layout();
+    let window = as_in_file((7, "window-ipv4"), samples::ipv4(), &layout);
+    assert!(window.means.is_some());
+    let golden = check((7, "window-ipv4"), &window.encode());
+    assert_eq!(Window::decode(&golden, &layout), Ok(window));
+    let passed = Passed { arrival_error_ns: 1_501, means: Means::new(0b1101, 1_700) };
+    let golden = check((7, "passed"), &passed.encode());
+    assert_eq!(Passed::decode(&golden), Ok(passed));
 }
 
 #[test]

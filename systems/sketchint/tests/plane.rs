@@ -3,6 +3,8 @@
 
 #[path = "plane/conservation.rs"]
 mod conservation;
+#[path = "plane/own.rs"]
+mod own;
 #[path = "plane/reports.rs"]
 mod reports;
 
@@ -10,8 +12,9 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 
 use calumma_epoch::{EpochClock, Guards};
-use calumma_plane::arrival::Arrival;
+use calumma_plane::arrival::{Arrival, Polls};
 use calumma_plane::int::Instructions;
+use calumma_plane::int::means::Means;
 use calumma_plane::int::push::NotCarried;
 use calumma_plane::measure::Side;
 use calumma_plane::outlet::Outlets;
@@ -134,10 +137,7 @@ impl Switch {
                     let finished = FinishedSide { epoch, side, record: &*record, mixed_plan };
                     let frame = self.merger.system(system).unwrap().side(finished).unwrap().0;
                     if self.role == Role::Transit {
-                        // It says nothing where stacks don't say when.
-                        let passed = Some(&frame.body).filter(|body| !body.is_empty());
-                        let passed = passed.map(|body| (epoch, Passed::decode(body).unwrap()));
-                        self.passed.extend(passed);
+                        self.passed.insert(epoch, Passed::decode(&frame.body).unwrap());
                     } else {
                         let window = Window::decode(&frame.body, &self.setup.layout).unwrap();
                         assert_eq!(window.totals.packets, frame.packets);
@@ -153,12 +153,13 @@ impl Switch {
     }
 
     /// Packets pass at `now_ns`, and stay for so long.
-    fn pass(&mut self, path: Path, frames: &mut [Frame], now_ns: u64, stay_ns: u64) {
+    fn pass<P: Packet>(&mut self, path: Path, frames: &mut [P], now_ns: u64, stay_ns: u64) {
         self.advance_to(now_ns);
         let of = first(frames.len());
         if self.waited_ns > 0 {
             let arrival = Arrival { earliest_ns: now_ns - self.waited_ns, latest_ns: now_ns };
-            self.worker.arrived(Some(arrival.into()));
+            let last = frames.last().and_then(Packet::stamp);
+            self.worker.arrived(Some(Polls::default().stamped(arrival, last)));
         }
         self.worker.begin();
         assert!(self.worker.pass(path, frames, of, &PlainFlows::NONE).is_empty());
@@ -326,7 +327,8 @@ fn stamps_say_how_long_packets_were_between_switches() {
         let second = link(3, 2, 100_000 - stay(1) - 4_000);
         assert_eq!(window.links, [first, second]);
         assert_eq!((window.arrival_error_ns, window.links_full), (4_000, 0));
-        assert_eq!(between.passed[&epoch], Passed { arrival_error_ns: 1_501 });
+        let means = Means::new(Means::POLL, 1_501);
+        assert_eq!(between.passed[&epoch], Passed { arrival_error_ns: 1_501, means });
     }
 }
 

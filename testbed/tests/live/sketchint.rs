@@ -39,6 +39,21 @@ fn no_host_receives_a_byte_of_int_while_it_goes_off_and_on() {
     assert!(count("e1", "dscp_cleared") > 100, "{:?}", totals["e1"]);
     assert!(count("e2", "foreign") > 0, "{:?}", totals["e2"]);
     assert_eq!(["e1", "e2"].map(|edge| count(edge, "unstripped")), [0; 2]);
+    // DPDK's packet sockets give no stamps, and don't say how many packets wait.
+    let whole = reports.iter().filter(|of| of["state"] == "on" && of["complete"] == true);
+    let mut seen = 0;
+    for node in whole.flat_map(|report| list(report, "nodes")) {
+        assert_eq!(node["stamp"], "poll", "{node}");
+        assert!(node["stamp_error_us"].as_f64() > Some(0.0), "{node}");
+        let queue = &node["queue"];
+        assert_eq!(queue["unit"], "packets", "{node}");
+        assert!(
+            queue["packets"].as_u64() > Some(0) && queue["mean"].as_f64() >= Some(1.0),
+            "{node}"
+        );
+        seen += 1;
+    }
+    assert!(seen >= 20, "{seen}");
     // Stamps and captures enclose the same wires; bounds are held in each window.
     let links: Vec<String> = compared.links.keys().map(|ends| ends.join(" ")).collect();
     let all = ["e1 s1", "e1 s2", "e2 s1", "e2 s2", "s1 e1", "s1 e2", "s2 e1", "s2 e2"];

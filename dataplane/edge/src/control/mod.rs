@@ -6,6 +6,7 @@
 //! lcores go on measuring; what they finish in that time is held for it, the newest as far as
 //! memory goes.
 
+pub mod links;
 pub mod paths;
 mod reload;
 pub mod systems;
@@ -21,6 +22,7 @@ use tracing::error;
 
 pub use calumma_switch_host::unix_ns;
 
+use self::links::Links;
 pub use self::reload::Reload;
 use self::systems::{Finished, Systems, What};
 use crate::counters::Counters;
@@ -70,6 +72,8 @@ pub struct Tools {
     pub marking: Marking,
     /// What the slow path counts, where packets are forwarded by routes.
     pub slow_path: Option<Arc<SlowCounters>>,
+    /// How much of their links the ports use.
+    pub links: Links,
     /// Ticks of the time stamp counter in a second.
     pub tsc_hz: u64,
 }
@@ -222,6 +226,8 @@ impl Control {
             self.conversation.tell(&notice);
         }
         self.probe(unix_ns());
+        let are_asked = self.tools.systems.ask_utilisation();
+        self.tools.links.measure(are_asked);
         self.conversation.flush();
     }
 

@@ -5,6 +5,7 @@
 
 use calumma_cfs::Cfs;
 use calumma_chamelemon::ChameleMon;
+use calumma_plane::int::Instructions;
 use calumma_plane::measure::{self, Mailbox};
 use calumma_plane::merge::{Discarded, Part};
 use calumma_plane::outlet::Outlets;
@@ -324,6 +325,12 @@ impl Systems {
     pub fn halves(&self) -> impl Iterator<Item = (&'static dyn System, &dyn SwitchSystem)> {
         let running = self.running.iter().filter(|running| !running.left);
         running.filter_map(|running| Some((running.system, self.merger.system(running.number)?)))
+    }
+
+    /// Whether INT stacks say how much of their links' speed ports use.
+    pub fn ask_utilisation(&self) -> bool {
+        let asks = |of: Instructions| of.bits() & Instructions::UTILISATION != 0;
+        self.halves().any(|(_, half)| half.instructions().is_some_and(asks))
     }
 }
 

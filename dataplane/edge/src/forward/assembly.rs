@@ -15,6 +15,7 @@ use super::thread::{RouterParts, Routes, SlowThread};
 use super::{links, lpm};
 use crate::config::{Config, Pmtu};
 use crate::cpus::Cpus;
+use crate::lcore::exits::Exits;
 
 /// Mbufs for what the slow path makes.
 const SLOW_MBUFS: u32 = 4095;
@@ -33,8 +34,9 @@ struct Running {
 }
 
 impl Forwarding {
-    /// Begins to forward as `config` says, on these ports; gives each lcore's router as well; none
-    /// between port pairs. The slow path has a thread on `cpus`, which runs until `over` is set.
+    /// Begins to forward as `config` says, on these ports, of which INT stacks say this; gives each
+    /// lcore's router as well; none between port pairs. The slow path has a thread on `cpus`, which
+    /// runs until `over` is set.
     ///
     /// # Errors
     /// When there is no memory for the routes, a port has no Ethernet address, or the system has no
@@ -42,7 +44,7 @@ impl Forwarding {
     pub fn start(
         eal: &Eal,
         config: &Config,
-        ports: &[Port],
+        (ports, exits): (&[Port], &Exits),
         lcores: usize,
         cpus: &Cpus,
         over: &Arc<AtomicBool>,
@@ -61,7 +63,7 @@ impl Forwarding {
         let sinks: Vec<bool> = config.ports.iter().map(|port| port.host_sink).collect();
         let router = |RouterParts { tables, rings }| {
             let router = Router::new(tables, rings, ports.len(), seed);
-            let router = router.with_host_sinks(sinks.clone());
+            let router = router.with_host_sinks(sinks.clone()).with_exits(exits.clone());
             match config.sketchint.pmtu {
                 Pmtu::Advertise => router.with_advice(Advice::new(pool.clone())),
                 Pmtu::Off => router,

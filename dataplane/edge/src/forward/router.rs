@@ -7,6 +7,8 @@
 //! network when it comes from the fabric for a host or for the switch itself. From host to host on
 //! the same switch it does both. From fabric to fabric it only passes, with the mark it carries.
 
+use calumma_plane::int::Instructions;
+use calumma_plane::int::around::Going;
 use calumma_plane::sync::Receiver;
 use calumma_sketch::BURST;
 use dpdk::{Burst, Mbuf};
@@ -15,10 +17,12 @@ use super::advice::{Advice, Copied};
 use super::counters::Reason;
 use super::decide::{Decider, Decisions, Routed, Task, Verdict};
 use super::exchange::{HandOver, Origin, Return, ToSlow};
+use super::header;
 use super::shorten::shorten;
 use super::tables::{Tables, TablesReader};
 use crate::config::Role;
 use crate::lcore::PortQueues;
+use crate::lcore::exits::Exits;
 use crate::lcore::forwarder::{Forwarder, transmit};
 use crate::parse::PlainFlows;
 use crate::worker::{Departure, DropMask, Path, Sent, Worker, first};
@@ -48,6 +52,8 @@ pub struct Router {
     sinks: Sinks,
     /// Where hosts are sent the MTU that leaves room for INT stacks.
     advice: Option<Advice>,
+    /// What INT stacks say of the ports that packets go by.
+    exits: Exits,
 }
 
 /// By port, whether a host with a sink of its own is behind it.
@@ -108,7 +114,14 @@ impl Router {
             out: (0..ports).map(|_| Waiting::default()).collect(),
             sinks: Sinks::default(),
             advice: None,
+            exits: Exits::default(),
         }
+    }
+
+    /// The same, of whose ports INT stacks say this.
+    #[must_use]
+    pub fn with_exits(self, exits: Exits) -> Self {
+        Self { exits, ..self }
     }
 
     /// The same where hosts are sent the MTU that leaves room for INT stacks.
@@ -148,6 +161,7 @@ impl Router {
             return false;
         };
         worker.arrived(None);
+        worker.came(None);
         match next {
             Return::Free(packet) => drop(packet),
             Return::Send { mut packet, port } => {
@@ -183,6 +197,10 @@ impl Router {
             if !out.packets.is_empty() {
                 let positions = std::mem::take(&mut out.positions);
                 let tables = &mut self.tables;
+                if worker.asks_around() != 0 {
+                    let goes = self.exits.of(at);
+                    say_exit(worker, tables.load(), (at, goes), &out.packets, positions);
+                }
                 let departure = || Departure { at_ns: now_ns(), mtu: tables.load().port_mtu(at) };
                 let send = |packets: &mut Burst| send(at, packets);
                 transmit(worker, &mut out.packets, positions, departure, send);
@@ -208,6 +226,9 @@ impl Router {
         let tables = self.tables.load();
         let shim = if origin == Origin::Fabric { tables.shim } else { None };
         let own = origin == Origin::Own;
+        if worker.asks_around() & Instructions::INTERFACES != 0 {
+            say_entry(worker, tables, (port, shim), burst.as_slice());
+        }
         let decider = Decider { tables, port, own, shim, seed: self.seed };
         decider.decide(burst.as_mut_slice(), &mut self.decisions);
         if origin == Origin::Fabric && self.decisions.routed.all() != first(burst.len()) {
@@ -371,6 +392,41 @@ impl Forwarder for Router {
         }
         true
     }
+}
+
+/// Says by which interfaces the packets of a burst came.
+#[cold]
+fn say_entry(
+    worker: &mut Worker,
+    tables: &Tables,
+    (port, shim): (usize, Option<u16>),
+    packets: &[Mbuf],
+) {
+    let Some(came) = worker.came_mut() else { return };
+    for (at, packet) in packets.iter().enumerate() {
+        let link = header::link(packet.data(), shim);
+        came.set_interface(at, link.and_then(|link| tables.arriving(port, link.vlan)));
+    }
+}
+
+/// Says by what packets go that are about to be sent by a port, which have these positions in their
+/// burst.
+#[cold]
+fn say_exit(
+    worker: &mut Worker,
+    tables: &Tables,
+    (port, mut goes): (usize, Going),
+    packets: &Burst,
+    positions: u32,
+) {
+    if worker.asks_around() & Instructions::INTERFACES != 0 {
+        let positions = (0..BURST).filter(|at| positions >> at & 1 == 1);
+        for (packet, at) in packets.as_slice().iter().zip(positions) {
+            let link = header::link(packet.data(), tables.shim);
+            goes.set_interface(at, link.and_then(|link| tables.arriving(port, link.vlan)));
+        }
+    }
+    worker.goes(goes);
 }
 
 /// Copies one of a burst's packets that leaves no room for a whole INT stack, where its host is to

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use dpdk::Burst;
 
 use super::PortQueues;
+use super::exits::Exits;
 use super::stations::{Side, Stations};
 use crate::config::Role;
 use crate::packet::Packet;
@@ -49,6 +50,8 @@ pub struct Pairs {
     learning: Option<Learning>,
     /// Whether the switch is an end host's own sink.
     is_host: bool,
+    /// What INT stacks say of the ports that packets go by.
+    exits: Exits,
 }
 
 /// What an lcore knows of stations, together with the others.
@@ -65,6 +68,12 @@ impl Pairs {
     pub fn learning(stations: Arc<Stations>) -> Self {
         let swept = Stations::unit(dpdk::tsc());
         Self { learning: Some(Learning { stations, swept }), ..Self::default() }
+    }
+
+    /// The same, of whose ports INT stacks say this.
+    #[must_use]
+    pub fn with_exits(self, exits: Exits) -> Self {
+        Self { exits, ..self }
     }
 
     /// Port pairs of an end host's own sink: what the host sends goes on as it is.
@@ -138,6 +147,9 @@ impl Forwarder for Pairs {
         discard(burst, self.drops);
         let out = &mut ports[ports[at].peer];
         let mtu = out.mtu;
+        if worker.asks_around() != 0 {
+            worker.goes(self.exits.of(out.number.into()));
+        }
         let departure = || Departure { at_ns: now_ns(), mtu };
         transmit(worker, burst, waiting, departure, |burst| out.send(burst, retries));
     }

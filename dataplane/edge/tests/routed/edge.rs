@@ -12,6 +12,7 @@ use calumma_edge::forward::counters::SlowCounters;
 use calumma_edge::forward::lpm;
 use calumma_edge::forward::router::Router;
 use calumma_edge::forward::thread::{Routes, SlowThread};
+use calumma_edge::lcore::exits::Exits;
 use calumma_edge::measure::Measurement;
 use calumma_edge::worker::Worker;
 use dpdk::{Burst, Eal, Mbuf, Mempool};
@@ -98,6 +99,8 @@ pub(crate) struct Edge {
     pub(crate) now_ns: u64,
     /// Packets that each port takes at a time.
     pub(crate) room: usize,
+    /// What stacks say of its ports.
+    pub(crate) exits: Exits,
     collector: LcoreGroups,
     config: Config,
     router: Router,
@@ -142,7 +145,9 @@ impl Edge {
         let shown = links.clone();
         let slow_thread = slow_thread.watching(Box::new(move || shown.lock().unwrap().clone()));
         let parts = parts.remove(0);
+        let exits = Exits::new(20..20 + config.ports.len() as u16);
         let router = Router::new(parts.tables, parts.rings, config.ports.len(), 7);
+        let router = router.with_exits(exits.clone());
         let router = match config.sketchint.pmtu {
             Pmtu::Advertise => router.with_advice(Advice::new(slow_pool.clone())),
             Pmtu::Off => router,
@@ -156,6 +161,7 @@ impl Edge {
             routes,
             now_ns,
             room: usize::MAX,
+            exits,
             collector,
             config,
             router,

@@ -7,8 +7,9 @@ use calumma_edge::carrier::Carrier;
 use calumma_edge::packet::{Frame, Packet};
 use calumma_edge::worker::{Policy, Worker};
 use calumma_plane::checksum::checksum;
+use calumma_plane::int::around::{Came, Queued};
 use calumma_plane::int::header::{Seen, look};
-use calumma_plane::int::{Domains, Hop, Stack, push, strip};
+use calumma_plane::int::{Domains, Hop, Insertion, Instructions, Stack, push, strip};
 
 use crate::edge::{Edge, F0, F1, H0};
 use crate::frames::{Udp, body};
@@ -27,10 +28,15 @@ fn router(name: &str, node: u16) -> (Edge, Node) {
 
 /// The same with changes to its configuration.
 fn router_with(name: &str, node: u16, changes: &[(&str, &str)]) -> (Edge, Node) {
+    router_of(name, insertion(node, 6), changes)
+}
+
+/// The same that puts this into packets.
+fn router_of(name: &str, insertion: Insertion, changes: &[(&str, &str)]) -> (Edge, Node) {
     let mut edge = Edge::new(name, changes);
     edge.acquaint();
     let policy = Policy { strip: true, ..Policy::default() };
-    let mut node = Node::in_epoch(policy, insertion(node, 6), 500_000);
+    let mut node = Node::in_epoch(policy, insertion, 500_000);
     node.worker.counters = edge.worker.counters;
     std::mem::swap(&mut edge.worker, &mut node.worker);
     (edge, node)
@@ -74,6 +80,40 @@ fn lasting(packet: &[u8]) -> Vec<u8> {
 
 fn hops(stack: &Stack) -> Vec<(u32, u32)> {
     stack.hops().map(|hop| (hop.node, hop.latency_ns)).collect()
+}
+
+#[test]
+fn stacks_that_ask_say_by_which_ports_and_interfaces_packets_came_and_went() {
+    let asked = Instructions::PORTS
+        | Instructions::QUEUE
+        | Instructions::INTERFACES
+        | Instructions::UTILISATION;
+    let instructions = Instructions::new(Instructions::DEFAULT.bits() | asked).unwrap();
+    let insertion = Insertion { instructions, ..insertion(1, 6) };
+    let (mut edge, _node) = router_of("int ports", insertion, &[]);
+    edge.now_ns = sent_ns();
+    assert_eq!(edge.worker.asks_around(), asked);
+    edge.exits.set_utilisation(F0, Some(1_234));
+    // To a port without a VLAN, and to one with.
+    let cases = [
+        ("10.1.0.2", "10.2.0.1", 28, [20 << 16 | 22, 9, 0, 2, 1_234]),
+        ("fd00:1::2", "fd00:2::1", 48, [20 << 16 | 23, 9, 0, 3, u32::MAX]),
+    ];
+    for (from, to, headers, [ports, queued, ingress, egress, utilisation]) in cases {
+        edge.worker.came(Some(Came::by(20, Some(Queued::of_poll(Some(9), 1, true)))));
+        let sent = edge.receive(H0, &[Udp::new(from, to).frame(H0)]);
+        let [(_, frame)] = &sent[..] else { panic!("{} frames", sent.len()) };
+        let (hop, _) = body(frame)[headers + 16..headers + 16 + 28].as_chunks::<4>();
+        let hop: Vec<u32> = hop.iter().map(|word| u32::from_be_bytes(*word)).collect();
+        assert_eq!(hop, [1, ports, 700, queued, ingress, egress, utilisation]);
+    }
+    // What the switch itself, or its slow path, sends came by no port.
+    edge.slow_path(0.0);
+    edge.worker.came(Some(Came::by(20, None)));
+    edge.receive(H0, &[Udp::new("10.1.0.2", "10.1.1.9").frame(H0)]);
+    assert!(!edge.slow_path(0.0).is_empty(), "nobody is asked for");
+    assert!(edge.worker.came_mut().is_none());
+    edge.stop();
 }
 
 #[test]

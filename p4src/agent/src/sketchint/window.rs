@@ -194,6 +194,7 @@ impl Sink {
             seen: seen.collect(),
             sizes: self.tower(counters)?,
             pairs: self.pairs(pairs)?,
+            means: None,
         })
     }
 

@@ -4,7 +4,8 @@ use calumma_sketch::Key;
 
 use super::{Active, Running};
 use crate::flows::{Flows, Stacks};
-use crate::int::Domains;
+use crate::int::means::Means;
+use crate::int::{Domains, Instructions};
 use crate::packet::Packet;
 use crate::parse::detail::digest;
 
@@ -41,6 +42,19 @@ impl<K: Key> Active<K> {
     #[inline]
     pub(crate) fn depart(&mut self, at_ns: u64) {
         self.systems.recorded.depart(at_ns);
+    }
+
+    /// What stacks say of the switch's ports and queues.
+    #[inline]
+    pub(crate) fn asks_around(&self) -> u16 {
+        let insertion = self.insertion.as_ref();
+        insertion.map_or(0, |insertion| insertion.instructions.bits() & Instructions::AROUND)
+    }
+
+    /// Lets systems know by what means the switch knows what it puts into packets.
+    #[cold]
+    pub(crate) fn note_means(&mut self, means: Means) {
+        self.systems.recording.iter_mut().for_each(|system| system.half.note_means(means));
     }
 
     /// Notes whose INT stacks are this switch's.

@@ -3,19 +3,64 @@
 use std::collections::BTreeMap;
 
 use calumma_analysis::Flow;
+use calumma_plane::int::means::Means;
 use calumma_sketch::sketchint::{Histogram, NodeSums};
 use calumma_sketchint::frames::Layout;
+use calumma_wire::SwitchKind;
 
 use crate::changes::{self, Last};
 use crate::local::largest_first;
 use crate::report::{Heavy, Latency, NodeReport, Packets, Queue};
 use crate::view::{Names, SinkView};
 
+/// What a switch says of itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Own {
+    /// What kind of switch it is, where that is known.
+    pub(crate) kind: Option<&'static str>,
+    /// By what means it knows what it has put into stacks, where it says so.
+    pub(crate) means: Option<Means>,
+}
+
+impl Own {
+    fn is_tofino(&self) -> bool {
+        self.kind == Some(SwitchKind::Tofino.name())
+    }
+
+    /// What says when packets arrived, and by how much that may be wrong, in microseconds.
+    fn stamp(&self) -> (Option<&'static str>, Option<f64>) {
+        // Of a Tofino, its ports' MACs do.
+        if self.is_tofino() {
+            return (Some("device"), None);
+        }
+        let Some(means) = self.means else { return (None, None) };
+        let stamp = match (means.has(Means::DEVICE), means.has(Means::POLL)) {
+            (true, false) => "device",
+            (false, true) => "poll",
+            (true, true) => "both",
+            (false, false) => return (None, None),
+        };
+        (Some(stamp), Some(means.arrival_error_ns as f64 / 1000.0))
+    }
+
+    /// Its queue, as packets have met it.
+    fn queue(&self, of: &NodeSums) -> Option<Queue> {
+        let unit = self.kind.map(|_| if self.is_tofino() { "cells" } else { "packets" });
+        (of.queued > 0).then(|| Queue {
+            unit: unit.map(str::to_owned),
+            at_least: self.means.is_some_and(|means| means.has(Means::QUEUE_AT_LEAST)),
+            packets: of.queued,
+            mean: of.queue_sum as f64 / of.queued as f64,
+            max: of.queue_max,
+        })
+    }
+}
+
 /// All switches that packets came by.
 pub(crate) fn all(
     sinks: &[SinkView],
     last: Option<&Last>,
-    (names, kinds): (&Names, &BTreeMap<u32, &'static str>),
+    (names, owns): (&Names, &BTreeMap<u32, Own>),
     layout: &Layout,
 ) -> Vec<NodeReport> {
     let mut sums: BTreeMap<u32, NodeSums> = BTreeMap::new();
@@ -74,20 +119,20 @@ pub(crate) fn all(
             Some((of, sinks)) => (latency(&of), sinks),
             None => (latency(&NodeSums::none(node)), Vec::new()),
         };
+        let own = owns.get(&node).copied().unwrap_or_default();
+        let (stamp, stamp_error_us) = own.stamp();
         NodeReport {
             node: names.of(node),
             id: node,
-            kind: kinds.get(&node).map(|&kind| kind.to_owned()),
+            kind: own.kind.map(str::to_owned),
+            stamp: stamp.map(str::to_owned),
+            stamp_error_us,
             packets,
             at_least,
             at_most,
             latency_us,
             latency_sinks,
-            queue: (of.queued > 0).then(|| Queue {
-                packets: of.queued,
-                mean: of.queue_sum as f64 / of.queued as f64,
-                max: of.queue_max,
-            }),
+            queue: own.queue(&of),
             inflated: are_counted.then_some(inflated),
             inflated_at_least: inflated,
             heavy_hitters,

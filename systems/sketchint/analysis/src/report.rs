@@ -200,8 +200,16 @@ pub struct Latency {
 }
 
 /// A queue, in its switch's own unit.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Queue {
+    /// `packets` or `cells`; null where that is not known: the switch is of another maker, or has
+    /// not connected to this controller.
+    #[serde(default)]
+    pub unit: Option<String>,
+    /// Whether it may have been longer than `mean` and `max` say: some polls found more packets
+    /// than they took.
+    #[serde(default)]
+    pub at_least: bool,
     /// Packets that its length is known of.
     pub packets: u64,
     /// The mean length that they met.
@@ -221,6 +229,13 @@ pub struct NodeReport {
     /// connected to this controller.
     #[serde(default)]
     pub kind: Option<String>,
+    /// What said when packets arrived that it has put its hop into, or that it had as their sink:
+    /// `device`, `poll` or `both`; null where that is not known.
+    #[serde(default)]
+    pub stamp: Option<String>,
+    /// By how much that may be wrong at most, in microseconds; null where that is not known.
+    #[serde(default)]
+    pub stamp_error_us: Option<f64>,
     /// Packets that it said something of to sinks that delivered, each as often as it came by. Null
     /// where that is not known exactly: a sink could not tell all switches apart.
     pub packets: Option<u64>,

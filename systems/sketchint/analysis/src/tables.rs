@@ -76,6 +76,12 @@ static NODES: TableOf<SystemReport<Found>, NodeReport> = TableOf {
         text("kind", "`software` or `tofino`, where that is known", |row| {
             row.item.kind.as_deref().map(Into::into)
         }),
+        text("stamp", "what said when packets arrived: `device`, `poll` or `both`", |row| {
+            row.item.stamp.as_deref().map(Into::into)
+        }),
+        number("stamp_error_us", "by how much that may be wrong at most", |row| {
+            row.item.stamp_error_us
+        }),
         u64("packets", "packets with INT that came by, where they are known exactly", |row| {
             row.item.packets
         }),
@@ -95,9 +101,15 @@ static NODES: TableOf<SystemReport<Found>, NodeReport> = TableOf {
         }),
         number("max_us", "the longest", |row| row.item.latency_us.max),
         number("queue_mean", "mean length of its queue, in its own unit", |row| {
-            row.item.queue.map(|queue| queue.mean)
+            row.item.queue.as_ref().map(|queue| queue.mean)
         }),
-        u32("queue_max", "the longest", |row| row.item.queue.map(|queue| queue.max)),
+        u32("queue_max", "the longest", |row| row.item.queue.as_ref().map(|queue| queue.max)),
+        text("queue_unit", "that unit: `packets` or `cells`", |row| {
+            row.item.queue.as_ref()?.unit.as_deref().map(Into::into)
+        }),
+        truth("queue_at_least", "whether the queue may have been longer than that", |row| {
+            row.item.queue.as_ref().map(|queue| queue.at_least)
+        }),
         u64("inflated", "inflated latencies", |row| row.item.inflated),
         u64("inflated_at_least", "no fewer than this", |row| Some(row.item.inflated_at_least)),
     ],

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use calumma_analysis::{Collected, Delivery, Flow, HashKeys, Node, Remembered, SystemReport};
+use calumma_plane::int::means::Means;
 use calumma_plane::int::push::NotCarried;
 use calumma_sketchint::frames::{Entered, Layout, NO_TIME, Passed, Window};
 use calumma_wire::{Role, Side, SideKind};
@@ -49,6 +50,8 @@ pub struct Delivered {
     /// By how much the arrival of a packet at the node may be wrong, in nanoseconds, where stacks
     /// say when packets arrive and the side says how well.
     pub arrival_error_ns: Option<u64>,
+    /// By what means the node knows what it has put into stacks, where it says so.
+    pub means: Option<Means>,
 }
 
 /// Reads windows, and makes reports of them in their order.
@@ -95,7 +98,7 @@ impl Windows {
         if side.side == SideKind::Ingress && node.role == Role::Edge {
             let entered = Entered::decode(&side.body).map_err(|error| error.to_string())?;
             let entered = Some(entered);
-            return Ok(Delivered { window: None, entered, arrival_error_ns: None });
+            return Ok(Delivered { window: None, entered, arrival_error_ns: None, means: None });
         }
         if !matches!(side.side, SideKind::Egress | SideKind::Host) {
             let passed = match (side.side, side.body.len()) {
@@ -108,7 +111,8 @@ impl Windows {
                 }
             };
             let arrival_error_ns = passed.map(|passed| passed.arrival_error_ns);
-            return Ok(Delivered { window: None, entered: None, arrival_error_ns });
+            let means = passed.and_then(|passed| passed.means);
+            return Ok(Delivered { window: None, entered: None, arrival_error_ns, means });
         }
         let window = Window::decode(&side.body, &self.layout).map_err(|error| error.to_string())?;
         if window.totals.packets != side.packets {
@@ -123,9 +127,9 @@ impl Windows {
             let says = window.own.unwrap_or(0);
             return Err(format!("a window of node {says} from node {}", node.id));
         }
-        let arrival_error_ns = Some(window.arrival_error_ns);
+        let (arrival_error_ns, means) = (Some(window.arrival_error_ns), window.means);
         let window = Some(Arc::new(window));
-        Ok(Delivered { window, entered: None, arrival_error_ns })
+        Ok(Delivered { window, entered: None, arrival_error_ns, means })
     }
 
     /// What a window of so many epochs showed, while the deployment was in `state`, and why it is
@@ -146,14 +150,17 @@ impl Windows {
         let sinks: Vec<SinkView> = collected.nodes.iter().filter_map(sink).collect();
         let last = self.last.take().filter(|last| last.first + epochs == first);
         let names = &self.names;
-        let kind = |of: &Delivery<_>| Some((u32::from(of.node.id), of.end.kind?));
-        let kinds = collected.nodes.iter().filter_map(kind).collect();
+        let own = |of: &Delivery<Delivered>| {
+            let means = of.came().find_map(|(_, side)| side.means);
+            (u32::from(of.node.id), nodes::Own { kind: of.end.kind, means })
+        };
+        let owns = collected.nodes.iter().map(own).collect();
         let mut found = Found {
             window: [first, first + epochs.saturating_sub(1)],
             state: state.to_owned(),
             config: self.config(),
             coverage: covered(&sinks, entered),
-            nodes: nodes::all(&sinks, last.as_ref(), (names, &kinds), &self.layout),
+            nodes: nodes::all(&sinks, last.as_ref(), (names, &owns), &self.layout),
             links: links::all(&sinks, &links::times(collected), names),
             flows: self.flows(&sinks),
             path_changes: changes::paths(&sinks, last.as_ref(), names),

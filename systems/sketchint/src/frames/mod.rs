@@ -9,6 +9,7 @@ mod columns;
 mod entered;
 mod layout;
 mod links;
+mod means;
 mod nodes;
 mod passed;
 mod paths;
@@ -39,5 +40,8 @@ pub const QUANTILES_SINCE: u8 = 6;
 /// estimate of the mean.
 pub const ESTIMATES_SINCE: u8 = 6;
 
+/// The first version in which switches say by what means they know what they put into stacks.
+pub const MEANS_SINCE: u8 = 7;
+
 /// What a switch that runs it offers.
-pub const OFFER: Offer = Offer { system: SystemId::SKETCHINT, lowest: 5, highest: QUANTILES_SINCE };
+pub const OFFER: Offer = Offer { system: SystemId::SKETCHINT, lowest: 5, highest: MEANS_SINCE };

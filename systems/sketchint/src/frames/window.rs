@@ -14,14 +14,16 @@
 //! large flows: number (4), keys
 //! inflated: number (4), keys, node (4), count (4), longest (4), last (4), all ones where not known
 //! tower: its arrays;  pair towers: latencies (4) and packets (4) of each array
-//! from version 6 on, where there are any of these or the next:
+//! from version 6 on, where there are any of these or of what follows:
 //!   rows with latencies by size: number (4), the place of each among all (4), counts of 128 bins
 //!   of each of its hops, then of the sink itself (4)
-//! from version 6 on, where there are any:
+//! from version 6 on, where there are any or means follow:
 //!   stacks of large flows: number (4), keys, hops (1), whether partial (1); the nodes of all, 4
+//! from version 7 on, of a switch that says them: means (1)  error of arrivals in stacks (8)
 //! ```
 //! All but the numbers of entries, the totals and what stands before them are columns.
 
+use calumma_plane::int::means::Means;
 use calumma_sketch::sketchint::{
     Cell, FlowRow, Inflation, LinkSums, NodeSums, Pairs, PathCount, Totals,
 };
@@ -30,13 +32,14 @@ use calumma_wire::DecodeError;
 use calumma_wire::body::{Body, put_u8, put_u32, put_u64};
 use calumma_wire::columns::{put_column, read_column};
 
-use super::ESTIMATES_SINCE;
 use super::columns::{put_keys, put_numbers, read_keys, read_numbers};
 use super::layout::Layout;
 use super::links::{put_links, read_links};
+use super::means::{put_means, read_means};
 use super::nodes::{put_nodes, read_nodes};
 use super::paths::{PathSeen, put_paths, put_seen, read_paths, read_seen};
 use super::quarters::{self, put_quarters, read_quarters};
+use super::{ESTIMATES_SINCE, MEANS_SINCE};
 
 /// When an inflated latency came, where that is not known.
 pub const NO_TIME: u32 = u32::MAX;
@@ -87,6 +90,9 @@ pub struct Window {
     pub sizes: TowerSketch,
     /// What flows met without a row, at most.
     pub pairs: Pairs,
+    /// By what means it knows what it has put into stacks of the window, and maybe some of a
+    /// neighbouring one, and its own latencies; `None` where it does not say.
+    pub means: Option<Means>,
 }
 
 const TOTALS: [&str; 9] = [
@@ -150,12 +156,14 @@ impl Window {
             put_numbers(out, 4, buckets.iter().map(|bucket| bucket[0].into()));
             put_numbers(out, 4, buckets.iter().map(|bucket| bucket[1].into()));
         }
-        if self.rows.iter().any(quarters::are_there) || !self.seen.is_empty() {
+        let has_seen = !self.seen.is_empty() || self.means.is_some();
+        if self.rows.iter().any(quarters::are_there) || has_seen {
             put_quarters(out, &self.rows);
         }
-        if !self.seen.is_empty() {
+        if has_seen {
             put_seen(out, self.keys, &self.seen);
         }
+        self.means.iter().for_each(|&means| put_means(out, means));
         std::mem::take(out)
     }
 
@@ -169,6 +177,9 @@ impl Window {
     /// What of it a controller of this version reads, of a sink of this layout.
     #[must_use]
     pub fn for_version(mut self, version: u8, layout: &Layout) -> Self {
+        if version < MEANS_SINCE {
+            self.means = None;
+        }
         if version < ESTIMATES_SINCE && layout.shape.row_sets > 0 {
             let mut inflated = std::mem::take(&mut self.inflated);
             inflated.retain(|of| self.has_inflation(&of.key));
@@ -212,6 +223,7 @@ impl Window {
             0 => Vec::new(),
             _ => read_seen(body, (keys, layout), &large)?,
         };
+        let means = if body.left() > 0 { Some(read_means(body)?) } else { None };
         reader.end()?;
         Ok(Self {
             keys,
@@ -234,6 +246,7 @@ impl Window {
             seen,
             sizes,
             pairs,
+            means,
         })
     }
 }

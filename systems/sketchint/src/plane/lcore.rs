@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use calumma_epoch::EpochClock;
+use calumma_plane::int::means::Means;
 use calumma_plane::int::push::NotCarried;
 use calumma_plane::int::{Hop, Insertion, Stack};
 use calumma_plane::outlet::{Fronts, Outlet};
@@ -47,12 +48,14 @@ pub(super) struct Held {
     epoch: u64,
     pub(super) entered: Entered,
     pub(super) arrival_error_ns: u64,
+    /// By what means such a switch knows what it puts into stacks.
+    pub(super) means: Means,
 }
 
 impl Held {
     pub(super) fn new() -> Self {
         let (plan, entered) = (LcorePlan::default(), Entered::default());
-        Self { plan, epoch: 0, entered, arrival_error_ns: 0 }
+        Self { plan, epoch: 0, entered, arrival_error_ns: 0, means: Means::default() }
     }
 }
 
@@ -70,10 +73,12 @@ impl Record for Held {
     fn merge(&mut self, other: &Self) {
         self.entered.add(&other.entered);
         self.arrival_error_ns = self.arrival_error_ns.max(other.arrival_error_ns);
+        self.means.add(other.means);
     }
 
     fn clear(&mut self) {
         (self.entered, self.arrival_error_ns) = (Entered::default(), 0);
+        self.means = Means::default();
     }
 }
 
@@ -134,6 +139,12 @@ impl<K: Key> OnEdge<K> {
                 window.group.record_own_noting(word, key, own.latency_ns, flows.polled_ns())
             });
             reporter.took(position, &own, inflated);
+        }
+        for bit in 0..2 {
+            let which = sent.accepted & flows.at_positions(*left) & flows.marked_with(bit);
+            if let Some(window) = slots.by_bit(bit) {
+                window.group.note_means(flows.arrival_means(which));
+            }
         }
         ones(sent.refused).filter_map(has_left).for_each(|position| reporter.refused(position));
     }
@@ -328,6 +339,14 @@ impl<K: Key> LcoreSystem<K> for OnEdge<K> {
         self.shared = shared;
     }
 
+    fn note_means(&mut self, means: Means) {
+        for bit in 0..2 {
+            if let Some(window) = self.slots.by_bit(bit) {
+                window.group.note_means(means);
+            }
+        }
+    }
+
     #[inline]
     fn enter(&mut self, flows: &mut Flows<K>, counters: &mut Counters) {
         self.left &= !Self::positions(flows);
@@ -424,6 +443,7 @@ impl<K: Key> LcoreSystem<K> for OnEdge<K> {
             }
             let packets = &packets[..which.count_ones() as usize];
             window.group.record_owns(packets, flows.polled_ns());
+            window.group.note_means(flows.arrival_means(which));
         }
     }
 
@@ -482,6 +502,14 @@ impl<K: Key> LcoreSystem<K> for OnTransit {
 
     fn inserts(&self) -> Option<&Insertion> {
         Some(&self.common.insertion)
+    }
+
+    fn note_means(&mut self, means: Means) {
+        for bit in 0..2 {
+            if let Some(window) = self.slots.by_bit(bit) {
+                window.group.means.add(means);
+            }
+        }
     }
 
     /// Nothing enters the network here.

@@ -7,6 +7,7 @@ use calumma_epoch::EpochClock;
 use calumma_plane::Record;
 use calumma_plane::arrival::Arrival;
 use calumma_plane::int::Stack;
+use calumma_plane::int::means::Means;
 use calumma_sketch::sketchint::{
     Claims, FlowRow, Inflation, Links, Merged, Met, Notes, ShapeError, Sink, Words,
 };
@@ -57,6 +58,8 @@ pub struct SinkWindow<K: Key, P> {
     links: Option<Links>,
     /// The most by which an arrival at the switch itself may be wrong.
     arrival_error_ns: u64,
+    /// By what means the switch knows what it has put into stacks, and its own latencies.
+    means: Means,
     /// What is remarkable about packets of the burst, where that is reported at once.
     notes: Option<Box<Notes>>,
 }
@@ -82,6 +85,7 @@ impl<K: Key, P> SinkWindow<K, P> {
             sink,
             links,
             arrival_error_ns: 0,
+            means: Means::default(),
             notes: None,
         })
     }
@@ -158,6 +162,13 @@ impl<K: Key, P> SinkWindow<K, P> {
     #[inline]
     pub fn note_arrivals(&mut self, error_ns: u64) {
         self.arrival_error_ns = self.arrival_error_ns.max(error_ns);
+    }
+
+    /// Notes by what means the switch knows what it has put into packets that may be of this
+    /// window, or how long it had those of this window.
+    #[inline]
+    pub fn note_means(&mut self, means: Means) {
+        self.means.add(means);
     }
 
     /// Records the latencies at the switch itself, in nanoseconds, of up to [`BURST`] packets that
@@ -263,6 +274,8 @@ impl<K: Key, P> SinkWindow<K, P> {
             seen: Vec::new(),
             sizes: self.sink.sizes().clone(),
             pairs: self.sink.pairs().clone(),
+            // An end host is no hop.
+            means: self.setup.own.map(|_| self.means),
         }
     }
 }
@@ -307,6 +320,7 @@ where
             mine.merge(theirs);
         }
         self.arrival_error_ns = self.arrival_error_ns.max(other.arrival_error_ns);
+        self.means.add(other.means);
         self.unmarked += other.unmarked;
         for (mine, theirs) in self.exceeded.iter_mut().zip(other.exceeded) {
             *mine += theirs;
@@ -318,6 +332,7 @@ where
         self.links.iter_mut().for_each(Links::clear);
         self.notes.iter_mut().for_each(|notes| notes.clear());
         (self.unmarked, self.exceeded, self.arrival_error_ns) = (0, [0; 2], 0);
+        self.means = Means::default();
     }
 }
 

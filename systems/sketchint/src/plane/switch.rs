@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use calumma_plane::flow_set::SharedSets;
-use calumma_plane::int::Insertion;
+use calumma_plane::int::{Insertion, Instructions};
 use calumma_plane::outlet::Outlets;
 use calumma_plane::secret::hash_key;
 use calumma_plane::system::{
@@ -21,7 +21,7 @@ use calumma_wire::{Offer, Role, Side, SideKind, SystemSetup};
 use super::attended::LcorePlan;
 use super::lcore::{Common, Held, OnEdge, OnTransit};
 use super::record::{SinkSetup, SinkWindow};
-use crate::frames::{Holding, OFFER, Passed, Plan, Setup, Step, Window};
+use crate::frames::{Holding, MEANS_SINCE, OFFER, Passed, Plan, Setup, Step, Window};
 
 /// SketchINT, which runs on edges, on switches between them, and on end hosts that are sinks.
 #[derive(Clone, Copy, Debug)]
@@ -218,6 +218,10 @@ impl SwitchSystem for OnSwitch {
         Some(Plan::of(Step::Transits).encode())
     }
 
+    fn instructions(&self) -> Option<Instructions> {
+        Some(self.common.setup.instructions).filter(|_| self.role != Role::Host)
+    }
+
     fn holding(&self) -> Vec<u8> {
         self.holding.encode()
     }
@@ -230,9 +234,10 @@ impl SwitchSystem for OnSwitch {
                 let held = &record.get::<Held>()?.group;
                 (held.entered.encode(), vec![("inserted", Some(held.entered.inserted))])
             }
-            SideKind::Transit if self.sink.has_times => {
-                let arrival_error_ns = record.get::<Held>()?.group.arrival_error_ns;
-                (Passed { arrival_error_ns }.encode(), Vec::new())
+            SideKind::Transit if self.sink.has_times || self.version >= MEANS_SINCE => {
+                let Held { arrival_error_ns, means, .. } = record.get::<Held>()?.group;
+                let means = (self.version >= MEANS_SINCE).then_some(means);
+                (Passed { arrival_error_ns, means }.encode(), Vec::new())
             }
             SideKind::Ingress | SideKind::Transit => (Vec::new(), Vec::new()),
             SideKind::Egress | SideKind::Host => {

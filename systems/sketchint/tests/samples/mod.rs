@@ -5,6 +5,7 @@ use std::sync::Arc;
 use calumma_epoch::{EpochClock, Guards};
 use calumma_plane::Record;
 use calumma_plane::arrival::Arrival;
+use calumma_plane::int::means::Means;
 use calumma_plane::int::{Hop, Stack};
 use calumma_sketch::sketchint::Shape;
 use calumma_sketch::{FlowKey, HashFamily, HashKey, Key, WideKey};
@@ -59,7 +60,7 @@ pub(crate) fn stack(hops: &[(u32, u32)], is_partial: bool) -> Stack {
     hops.iter().for_each(|&(node, latency_ns)| {
         let egress_ns = ingress_ns + u64::from(latency_ns.min(1 << 20));
         let queued = node + 3;
-        stack.push(Hop { node, latency_ns, queued, ingress_ns, egress_ns });
+        stack.push(Hop { node, latency_ns, queued, ingress_ns, egress_ns, ..Hop::UNKNOWN });
         ingress_ns = egress_ns + 900 - 500 * u64::from(node);
     });
     stack.is_partial = is_partial;
@@ -91,6 +92,7 @@ pub(crate) fn window<K: Key>(layout: Layout, key: impl Fn(u32) -> K, own: Option
         record.record_own(&leaving, &[latency / 3]);
     }
     record.note_unmarked(3);
+    record.note_means(Means::new(Means::POLL | Means::QUEUE_FOUND, 4_500).unwrap());
     (0..5).for_each(|packet| record.note_exceeded((packet < 3, packet > 3)));
     Window { unclassified: 4, ..record.frame(hash_key().id(), 1) }
 }

@@ -195,6 +195,13 @@ pub(crate) fn check(
     for node in &found.nodes {
         // Others have not connected.
         prop_assert_eq!(node.kind.is_some(), [2, 6].contains(&node.id), "{:?}", node);
+        let is_tofino = node.kind.as_deref() == Some("tofino");
+        let (stamp, error_us) = match (node.id, is_tofino) {
+            (_, true) => (Some("device"), None),
+            (2 | 6, false) => (Some("poll"), Some(f64::from(node.id))),
+            _ => (None, None),
+        };
+        prop_assert_eq!((node.stamp.as_deref(), node.stamp_error_us), (stamp, error_us));
         let at = now.iter().filter_map(|((sink, _), of)| Some((*sink, of.at_node.get(&node.id)?)));
         let said: u64 = at.clone().map(|(_, of)| of.said).sum();
         prop_assert!(node.packets.is_none_or(|reported| reported == said), "{:?} {}", node, said);

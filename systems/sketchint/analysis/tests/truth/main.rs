@@ -14,6 +14,7 @@ use calumma_analysis::{
 };
 use calumma_epoch::{EpochClock, Guards};
 use calumma_plane::Record;
+use calumma_plane::int::means::Means;
 use calumma_plane::int::{Hop, Stack};
 use calumma_sketch::sketchint::{Claims, Inflation, Shape};
 use calumma_sketch::{FlowKey, HashFamily, HashKey, WideKey};
@@ -231,6 +232,7 @@ impl Network {
             .map(|_| SinkWindow::new(setup.clone(), (), self.lcores).unwrap())
             .collect();
         lcores.iter_mut().for_each(|lcore| lcore.begin(&(), epoch));
+        lcores[0].note_means(Means::new(Means::POLL, u64::from(own) * 1000).unwrap());
         for (at, packet) in packets.iter().enumerate() {
             let mut stack = Stack::EMPTY;
             let said = packet.stack();

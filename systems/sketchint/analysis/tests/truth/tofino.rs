@@ -93,6 +93,7 @@ fn what_a_tofino_does_not_keep_is_null() {
     assert!(bounds.eq(least.map(|(node, least)| (node, None, (least, Some(least + 200))))));
     let e2 = found.nodes.iter().find(|node| node.node == "e2").unwrap();
     assert_eq!((e2.latency_us.mean, e2.latency_sinks.len()), (None, 0));
+    assert_eq!((e2.stamp.as_deref(), e2.stamp_error_us), (Some("device"), None));
     // Its heavy hitters may be others as well.
     let s1 = found.nodes.iter().find(|node| node.node == "s1").unwrap();
     assert_eq!((s1.latency_us.mean, &s1.latency_sinks), (Some(2.0), &vec!["e3".to_owned()]));
