@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use calumma_epoch::EpochClock;
 use calumma_trust::TlsFiles;
+use calumma_wire::parts::{VERSION as PARTS, in_parts};
 use calumma_wire::{
     Domain, Hello, Marking, Message, Offer, Outcome, PathsWanted, Role, Secret, Side, SwitchKind,
     SystemId, SystemSetup, VERSION, Welcome, v5,
@@ -333,7 +334,10 @@ impl<T: Transport> Conversation<T> {
 
     fn on_welcome(&mut self, welcome: Welcome, now_ns: u64, measurer: &mut impl Measurer) {
         let Welcome { node_id, hash_key, epoch_length_ns, guards, .. } = welcome;
-        let Welcome { effective_epoch, systems, domain, carrier, .. } = welcome;
+        let Welcome { effective_epoch, mut systems, domain, carrier, .. } = welcome;
+        let is_parts = |of: &mut SystemSetup| of.system == SystemId::PARTS;
+        let parts = systems.extract_if(.., is_parts).next();
+        self.link.queue.take_parts(parts.is_some_and(|of| of.version == PARTS));
         let own = &self.identity.marking;
         let carrier = carrier.unwrap_or_else(|| own.carrier.clone());
         if !own.can(&carrier) {
@@ -537,6 +541,11 @@ impl<T: Transport> Conversation<T> {
         let mut frame = Vec::new();
         message.encode(&mut frame);
         let bytes = frame.len();
+        let Some(frame) = in_parts(frame) else {
+            error!("what {system} has of epoch {epoch} takes {bytes} bytes, which is too many");
+            self.link.queue.drop_one();
+            return 0;
+        };
         let of = self.offers.iter().find(|of| of.offer.system == system);
         if of.is_none_or(|of| of.held) {
             self.link.queue.hold(epoch, frame);

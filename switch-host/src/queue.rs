@@ -12,6 +12,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use calumma_wire::parts::{first_frame, is_part};
 use calumma_wire::{Message, VERSION};
 
 /// Answers that may wait. A controller compares clocks four times a second and sends few messages
@@ -37,12 +38,16 @@ pub(crate) struct Queue {
     open: bool,
     /// The frame under way.
     current: Option<Current>,
+    /// An answer that goes out between two of its parts.
+    between: Option<Current>,
+    /// Whether the controller takes frames in parts.
+    takes_parts: bool,
     /// The version that goes out.
     version: u8,
     discarded: u64,
 }
 
-/// A frame that is being sent.
+/// A frame that is being sent, or the parts of one.
 #[derive(Debug)]
 struct Current {
     /// As it was queued.
@@ -51,6 +56,40 @@ struct Current {
     bytes: Arc<[u8]>,
     /// How much of `bytes` has gone out.
     sent: usize,
+    /// Where the frame ends that is under way: of several, its own end.
+    end: usize,
+    /// Whether some of several have gone out, and none is under way.
+    is_between: bool,
+}
+
+impl Current {
+    fn new(frame: Arc<[u8]>, bytes: Arc<[u8]>) -> Self {
+        let end = if is_part(&bytes) { first_frame(&bytes) } else { bytes.len() };
+        Self { frame, bytes, sent: 0, end, is_between: false }
+    }
+
+    /// An answer, which is in the version of the connection already.
+    fn answer(frame: Arc<[u8]>) -> Self {
+        Self::new(frame.clone(), frame)
+    }
+
+    /// Notes that so many bytes more have gone out.
+    fn advance(&mut self, bytes: usize) {
+        self.sent += bytes;
+        self.is_between = self.sent == self.end;
+        if self.is_between {
+            self.end += first_frame(&self.bytes[self.sent..]);
+        }
+    }
+
+    fn is_sent(&self) -> bool {
+        self.sent == self.bytes.len()
+    }
+
+    /// What is left of the frame under way.
+    fn rest(&self) -> &[u8] {
+        &self.bytes[self.sent..self.end]
+    }
 }
 
 impl Queue {
@@ -67,6 +106,8 @@ impl Queue {
             begun: 0,
             open: false,
             current: None,
+            between: None,
+            takes_parts: false,
             version: VERSION,
             discarded: 0,
         }
@@ -80,14 +121,19 @@ impl Queue {
         self.discarded += self.passing.len() as u64;
         self.passing.clear();
         self.passing_bytes = 0;
-        self.current = None;
+        (self.current, self.between) = (None, None);
         self.begun = 0;
-        self.open = false;
+        (self.open, self.takes_parts) = (false, false);
     }
 
     /// Sets the version of the protocol that goes out on this connection.
     pub(crate) fn speak(&mut self, version: u8) {
         self.version = version;
+    }
+
+    /// Says whether the controller takes frames in parts.
+    pub(crate) fn take_parts(&mut self, takes_parts: bool) {
+        self.takes_parts = takes_parts;
     }
 
     /// Lets frames about epochs go out, from the oldest on.
@@ -115,14 +161,19 @@ impl Queue {
         self.overrun
     }
 
-    /// Queues a frame about an epoch.
+    /// Queues a frame about an epoch, or its parts. The newest one is held whatever its length.
     pub(crate) fn hold(&mut self, epoch: u64, frame: Vec<u8>) {
         self.held_bytes += frame.len();
         self.held.push_back((epoch, frame.into()));
-        while self.held_bytes > self.most_bytes {
+        while self.held_bytes > self.most_bytes && self.held.len() > 1 {
             self.drop_oldest();
             self.discarded += 1;
         }
+    }
+
+    /// Counts a frame about an epoch that is too long to be sent.
+    pub(crate) fn drop_one(&mut self) {
+        self.discarded += 1;
     }
 
     /// Queues a frame about an epoch that is of no use to a controller to come.
@@ -134,6 +185,7 @@ impl Queue {
         self.passing_bytes += frame.len();
         self.passing.push_back(frame.into());
         while self.passing_bytes > self.most_bytes
+            && self.passing.len() > 1
             && let Some(frame) = self.passing.pop_front()
         {
             self.passing_bytes -= frame.len();
@@ -179,19 +231,21 @@ impl Queue {
 
     /// The bytes to send next; none where nothing waits.
     pub(crate) fn next(&mut self) -> Option<&[u8]> {
-        while self.current.is_none() {
-            // Answers are in the version of the connection already.
+        if self.between.is_none() && self.current.as_ref().is_some_and(|of| of.is_between) {
+            self.between = self.answers.pop_front().map(Current::answer);
+        }
+        while self.between.is_none() && self.current.is_none() {
             if let Some(frame) = self.answers.pop_front() {
-                self.current = Some(Current { bytes: frame.clone(), frame, sent: 0 });
+                self.current = Some(Current::answer(frame));
                 break;
             }
             let frame = self.next_of_epoch()?;
             match self.in_version(&frame) {
-                Some(bytes) => self.current = Some(Current { frame, bytes, sent: 0 }),
+                Some(bytes) => self.current = Some(Current::new(frame, bytes)),
                 None => self.discarded += 1,
             }
         }
-        self.current.as_ref().map(|current| &current.bytes[current.sent..])
+        self.between.as_ref().or(self.current.as_ref()).map(Current::rest)
     }
 
     /// The next frame about an epoch, once the controller takes them.
@@ -211,7 +265,7 @@ impl Queue {
     /// A frame in the version that goes out; `None` where that has no words for it.
     fn in_version(&self, frame: &Arc<[u8]>) -> Option<Arc<[u8]>> {
         if self.version == VERSION {
-            return Some(frame.clone());
+            return (self.takes_parts || !is_part(frame)).then(|| frame.clone());
         }
         let mut bytes = Vec::new();
         let message = Message::decode(frame).ok()?;
@@ -220,17 +274,19 @@ impl Queue {
 
     /// Notes that so many bytes of [`next`](Self::next) have gone out.
     pub(crate) fn sent(&mut self, bytes: usize) {
-        if let Some(current) = &mut self.current {
-            current.sent += bytes;
-            if current.sent == current.bytes.len() {
-                self.current = None;
-            }
+        let Self { between, current, .. } = self;
+        let under_way = if between.is_some() { between } else { current };
+        if let Some(of) = under_way {
+            of.advance(bytes);
         }
+        under_way.take_if(|of| of.is_sent());
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use calumma_wire::parts::cut;
+
     use super::*;
 
     /// Sends all that can be sent, in pieces of up to three bytes.
@@ -316,5 +372,44 @@ mod tests {
         queue.disconnect();
         queue.open();
         assert_eq!((drain(&mut queue), queue.discarded()), (b"held".to_vec(), 3));
+    }
+
+    #[test]
+    fn answers_go_between_the_parts_of_a_long_frame_and_never_into_one() {
+        let parts = cut(b"a frame of nineteen", 8);
+        let ends = [24, 48, 67];
+        assert_eq!((parts.len(), first_frame(&parts)), (ends[2], ends[0]));
+        for asked in 0..parts.len() {
+            let mut queue = Queue::new(1);
+            queue.take_parts(true);
+            queue.open();
+            queue.hold(1, parts.clone());
+            let mut out = Vec::new();
+            while let Some(bytes) = queue.next() {
+                out.push(bytes[0]);
+                queue.sent(1);
+                if out.len() == asked + 1 {
+                    queue.answer(b"!!".to_vec());
+                }
+            }
+            // Behind the part that is under way, or that has just gone out.
+            let at = ends.into_iter().find(|&end| end > asked).unwrap();
+            assert_eq!(out, [&parts[..at], b"!!", &parts[at..]].concat(), "{asked}");
+            assert_eq!(queue.undelivered(), 0);
+        }
+    }
+
+    #[test]
+    fn who_takes_no_parts_gets_none() {
+        let mut queue = Queue::new(1 << 20);
+        queue.open();
+        queue.hold(1, cut(b"too long", 3));
+        queue.hold(2, b"short".to_vec());
+        assert_eq!((drain(&mut queue), queue.discarded()), (b"short".to_vec(), 1));
+        // The next controller may take them, and is sent all from the beginning.
+        queue.disconnect();
+        queue.take_parts(true);
+        queue.open();
+        assert_eq!(drain(&mut queue), [&cut(b"too long", 3)[..], b"short"].concat());
     }
 }

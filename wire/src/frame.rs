@@ -2,6 +2,7 @@
 
 use crate::error::{DecodeError, Problem};
 use crate::message::Message;
+use crate::parts::{Parts, is_part};
 use crate::v5;
 
 /// What every frame begins with after its length.
@@ -24,6 +25,10 @@ pub(crate) const LENGTH_BYTES: usize = 4;
 /// paper's sizes sends.
 pub const MAX_FRAME_BYTES: usize = 64 << 20;
 
+/// The longest message, as the bytes of its frame; one that is longer than a frame may be comes in
+/// [parts](crate::parts).
+pub const MAX_MESSAGE_BYTES: usize = 256 << 20;
+
 /// The longest frame to a node, its length field included. 4096 hosts in
 /// [`PathsWanted`](crate::PathsWanted) take 80 KiB, and setups of systems a few KiB each.
 pub const MAX_TO_NODE_BYTES: usize = 256 << 10;
@@ -41,6 +46,8 @@ pub struct FrameReader {
     /// Version of the last frame, and its bytes.
     version: u8,
     frame_bytes: usize,
+    /// Parts of a message, until all have come.
+    parts: Option<Parts>,
 }
 
 impl Default for FrameReader {
@@ -58,11 +65,12 @@ impl FrameReader {
             limit: MAX_FRAME_BYTES,
             version: VERSION,
             frame_bytes: 0,
+            parts: None,
         }
     }
 
     /// The same with another longest frame, for as long as the peer is not known: 4 KiB hold any
-    /// frame without sketches or counters.
+    /// frame without sketches or counters. Below the longest of all it takes no parts.
     pub fn with_limit(self, limit: usize) -> Self {
         Self { limit: limit.min(MAX_FRAME_BYTES), ..self }
     }
@@ -81,14 +89,29 @@ impl FrameReader {
     /// # Errors
     /// When the bytes are no frame; see [`DecodeError`].
     pub fn next_message(&mut self) -> Result<Option<Message>, DecodeError> {
-        let rest = &self.bytes[self.read..];
-        let Some(length) = frame_length(rest, self.limit)? else { return Ok(None) };
-        let Some(frame) = rest.get(..length) else { return Ok(None) };
-        let (version, message) = Message::decode_versioned(frame)?;
-        self.version = version;
-        self.frame_bytes = length;
-        self.read += length;
-        Ok(Some(message))
+        loop {
+            let rest = &self.bytes[self.read..];
+            let Some(length) = frame_length(rest, self.limit)? else { return Ok(None) };
+            let Some(frame) = rest.get(..length) else { return Ok(None) };
+            let ((version, message), length_in_all) = if is_part(frame) && self.takes_parts() {
+                let whole = Parts::take(&mut self.parts, frame)?;
+                let Some(whole) = whole else {
+                    self.read += length;
+                    continue;
+                };
+                (Message::decode_versioned(&whole)?, whole.len())
+            } else {
+                (Message::decode_versioned(frame)?, length)
+            };
+            self.version = version;
+            self.frame_bytes = length_in_all;
+            self.read += length;
+            return Ok(Some(message));
+        }
+    }
+
+    fn takes_parts(&self) -> bool {
+        self.limit >= MAX_FRAME_BYTES
     }
 
     /// The protocol version of the last message.
@@ -96,14 +119,14 @@ impl FrameReader {
         self.version
     }
 
-    /// Bytes of the last message's frame.
+    /// Bytes of the last message's frame, as long as it would be in one.
     pub fn frame_bytes(&self) -> usize {
         self.frame_bytes
     }
 
-    /// Whether a frame has begun that is not complete yet.
+    /// Whether a frame has begun that is not complete yet, or parts of a message are to come.
     pub fn is_within_frame(&self) -> bool {
-        self.read < self.bytes.len()
+        self.read < self.bytes.len() || self.parts.is_some()
     }
 }
 

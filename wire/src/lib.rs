@@ -21,7 +21,8 @@
 //! last a [`Sealed`](Message::Sealed) frame; the controller sends
 //! [`Reconfigure`](Message::Reconfigure) when a plan is to change, and the node answers
 //! [`Applied`](Message::Applied). What a system reports before its epoch is over comes in a
-//! [`Notice`](Message::Notice). A system that the receiver does not run is skipped.
+//! [`Notice`](Message::Notice). A system that the receiver does not run is skipped. A side that is
+//! longer than a frame may be comes in [`parts`].
 //!
 //! ```text
 //!  side frame
@@ -76,6 +77,7 @@ mod error;
 mod fields;
 mod frame;
 mod message;
+pub mod parts;
 mod paths;
 mod system;
 pub mod v5;
@@ -84,7 +86,8 @@ pub use domain::{DEFAULT_FABRIC_MTU, Domain, LEAST_FABRIC_MTU, MAX_PREFIXES, Pre
 pub use error::{DecodeError, Problem};
 pub use fields::{Marking, Outcome, Role, SideKind, SwitchKind};
 pub use frame::{
-    FrameReader, HEADER_BYTES, MAGIC, MAX_FRAME_BYTES, MAX_TO_NODE_BYTES, OLDEST_VERSION, VERSION,
+    FrameReader, HEADER_BYTES, MAGIC, MAX_FRAME_BYTES, MAX_MESSAGE_BYTES, MAX_TO_NODE_BYTES,
+    OLDEST_VERSION, VERSION,
 };
 pub use message::{Generators, Hello, Message, Secret, Side, Welcome};
 pub use paths::{MAX_PATH_ENTRIES, NO_MARK, PathsSeen, PathsWanted, ProbeSeen};

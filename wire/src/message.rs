@@ -22,6 +22,7 @@ pub(crate) mod kind {
     pub(crate) const ECHO: u8 = 0x06;
     pub(crate) const PATHS_SEEN: u8 = 0x07;
     pub(crate) const NOTICE: u8 = 0x08;
+    pub(crate) const PART: u8 = 0x09;
     pub(crate) const WELCOME: u8 = 0x81;
     pub(crate) const RECONFIGURE: u8 = 0x82;
     pub(crate) const REFUSED: u8 = 0x83;

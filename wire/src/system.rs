@@ -19,6 +19,9 @@ impl SystemId {
     pub const CFS: Self = Self(4);
     /// LightGuardian.
     pub const LIGHTGUARDIAN: Self = Self(5);
+    /// Messages in [parts](crate::parts): no system of its own. A node offers it like one, and a
+    /// controller that takes them answers with a setup without bytes.
+    pub const PARTS: Self = Self(126);
     /// Probes between edges: no system of its own, and offered like one.
     pub const PROBES: Self = Self(127);
     /// The first number for experiments.
@@ -32,6 +35,7 @@ impl SystemId {
             Self::OMNIMON => "omnimon",
             Self::CFS => "cfs",
             Self::LIGHTGUARDIAN => "lightguardian",
+            Self::PARTS => "parts",
             Self::PROBES => "probes",
             _ => return None,
         })

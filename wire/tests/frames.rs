@@ -3,10 +3,11 @@
 use std::net::IpAddr;
 
 use calumma_epoch::Guards;
+use calumma_wire::parts::{cut, first_frame, in_parts, is_part};
 use calumma_wire::{
-    Domain, FrameReader, Generators, HEADER_BYTES, Hello, MAX_FRAME_BYTES, Marking, Message,
-    NO_MARK, Offer, Outcome, PathsSeen, PathsWanted, Prefix, ProbeSeen, Problem, Role, Secret,
-    Side, SideKind, SwitchKind, SystemId, SystemSetup, VERSION, Welcome, v5,
+    Domain, FrameReader, Generators, HEADER_BYTES, Hello, MAX_FRAME_BYTES, MAX_MESSAGE_BYTES,
+    Marking, Message, NO_MARK, Offer, Outcome, PathsSeen, PathsWanted, Prefix, ProbeSeen, Problem,
+    Role, Secret, Side, SideKind, SwitchKind, SystemId, SystemSetup, VERSION, Welcome, v5,
 };
 use proptest::prelude::*;
 
@@ -63,6 +64,81 @@ fn a_length_bomb_is_refused_before_allocation() {
     reader.push(&5000_u32.to_le_bytes());
     let error = reader.next_message().unwrap_err();
     assert_eq!(error.problem, Problem::TooLong { length: 5004, limit: 4096 });
+}
+
+/// Made by hand: see the head of `parts`.
+#[test]
+fn parts_are_laid_out_as_documented() {
+    let message = encoded(&Message::Reported { epoch: 5 });
+    let of = |number: u8, bytes: &[u8]| {
+        let header = [12 + bytes.len() as u8, 0, 0, 0, 0x1A, 0xCA, 6, 9];
+        [&header[..], &[number, 0, 0, 0, 2, 0, 0, 0], bytes].concat()
+    };
+    let parts = [of(0, &message[..10]), of(1, &message[10..])].concat();
+    assert_eq!(cut(&message, 10), parts);
+    assert_eq!(in_parts(message.clone()), Some(message));
+}
+
+#[test]
+fn a_long_message_comes_whole_or_not_at_all() {
+    let side = Side {
+        system: SystemId::SKETCHINT,
+        epoch: 7,
+        side: SideKind::Egress,
+        stall_ns: 0,
+        packets: 1,
+        counters: Vec::new(),
+        body: (0..MAX_FRAME_BYTES as u32 + 7).map(|at| at as u8).collect(),
+    };
+    let message = Message::Side(Box::new(side));
+    let whole = encoded(&message);
+    let mut reader = FrameReader::new();
+    reader.push(&whole[..HEADER_BYTES]);
+    assert!(matches!(reader.next_message().unwrap_err().problem, Problem::TooLong { .. }));
+
+    let length = whole.len();
+    let frames = in_parts(whole).unwrap();
+    let mut reader = FrameReader::new();
+    let (last, all_but_last) = (frames.len() - 1, &frames[..frames.len() - 1]);
+    for bytes in all_but_last.chunks(1 << 20) {
+        reader.push(bytes);
+        assert_eq!(reader.next_message(), Ok(None));
+    }
+    assert!(reader.is_within_frame());
+    reader.push(&frames[last..]);
+    assert!(reader.next_message() == Ok(Some(message)));
+    assert_eq!((reader.frame_bytes(), reader.is_within_frame()), (length, false));
+    assert_eq!(in_parts(vec![0; MAX_MESSAGE_BYTES + 1]), None);
+}
+
+#[test]
+fn parts_out_of_order_are_refused_and_so_is_who_is_not_known() {
+    let frames = cut(&encoded(&sealed()), 5);
+    let parts: Vec<&[u8]> = frames.chunks(first_frame(&frames)).collect();
+    let says = |order: &[usize], reader: FrameReader| {
+        let mut reader = reader;
+        order.iter().for_each(|&at| reader.push(parts[at]));
+        let refused = reader.next_message().unwrap_err();
+        (refused.offset, refused.to_string())
+    };
+    let all = parts.len();
+    let wrong = |number: usize, next: usize| {
+        let why = format!("{number} of {all}, where {next} of {all} was to come");
+        (8, format!("byte 8 of a part frame: number of a part: {why}"))
+    };
+    assert_eq!(says(&[1], FrameReader::new()), wrong(1, 0));
+    assert_eq!(says(&[0, 0], FrameReader::new()), wrong(0, 1));
+    assert_eq!(says(&[0, 2], FrameReader::new()), wrong(2, 1));
+    let stranger = FrameReader::new().with_limit(4096);
+    assert_eq!(
+        says(&[0], stranger),
+        (7, "byte 7 of a frame: there is no frame of kind 0x09".into())
+    );
+    // A part of a part is no message.
+    let nested = cut(&frames[..first_frame(&frames)], 1 << 10);
+    let mut reader = FrameReader::new();
+    reader.push(&nested);
+    assert_eq!(reader.next_message().unwrap_err().problem, Problem::Kind(9));
 }
 
 #[test]
@@ -335,6 +411,39 @@ proptest! {
     }
 
     #[test]
+    fn a_message_in_parts_comes_out_as_it_went_in(
+        messages in prop::collection::vec((message(), message()), 1..4),
+        most in 1usize..60,
+        piece in 1usize..200,
+    ) {
+        let mut stream = Vec::new();
+        let mut sent = Vec::new();
+        for (cut_up, between) in messages {
+            let frames = cut(&encoded(&cut_up), most);
+            let first = first_frame(&frames);
+            prop_assert!(is_part(&frames) && Message::decode(&frames[..first]).is_err());
+            stream.extend_from_slice(&frames[..first]);
+            if first < frames.len() {
+                // Others may stand between parts, and come first.
+                stream.extend(encoded(&between));
+                sent.push(between);
+            }
+            stream.extend_from_slice(&frames[first..]);
+            sent.push(cut_up);
+        }
+        let mut reader = FrameReader::new();
+        let mut read = Vec::new();
+        for bytes in stream.chunks(piece) {
+            reader.push(bytes);
+            while let Some(message) = reader.next_message().unwrap() {
+                read.push(message);
+            }
+        }
+        prop_assert_eq!(read, sent);
+        prop_assert!(!reader.is_within_frame());
+    }
+
+    #[test]
     fn a_frame_cut_short_is_an_error_or_a_shorter_body(message in message(), cut in 1usize..100) {
         let mut bytes = encoded(&message);
         let end = bytes.len().saturating_sub(cut).max(HEADER_BYTES);
@@ -369,7 +478,7 @@ proptest! {
 
     #[test]
     fn arbitrary_fields_of_every_kind_never_panic(
-        kind in prop::sample::select(vec![1u8, 2, 3, 4, 5, 6, 7, 0x81, 0x82, 0x83, 0x84, 0x85, 0x86]),
+        kind in prop::sample::select(vec![1u8, 2, 3, 4, 5, 6, 7, 9, 0x81, 0x82, 0x83, 0x84, 0x85, 0x86]),
         version in prop::sample::select(vec![v5::VERSION, VERSION]),
         body in prop::collection::vec(any::<u8>(), 0..600),
     ) {

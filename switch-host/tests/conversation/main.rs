@@ -9,8 +9,8 @@ use std::time::Duration;
 use calumma_epoch::{Guards, RESTART_NS};
 use calumma_switch_host::{Conversation, Identity, Measurer, Pipe, Session, SystemOffer};
 use calumma_wire::{
-    Domain, Generators, Hello, Marking, Message, Offer, Outcome, Role, Secret, Side, SideKind,
-    SwitchKind, SystemId, SystemSetup, VERSION, Welcome, v5,
+    Domain, FrameReader, Generators, Hello, MAX_FRAME_BYTES, Marking, Message, Offer, Outcome,
+    Role, Secret, Side, SideKind, SwitchKind, SystemId, SystemSetup, VERSION, Welcome, v5,
 };
 
 const NOW_NS: u64 = 1_700_000_000_000_000_000;
@@ -41,6 +41,7 @@ impl Measurer for Switch {
         vec![
             SystemOffer { offer: offer(SystemId::CHAMELEMON, 1), held: true },
             SystemOffer { offer: offer(FLEETING, 3), held: false },
+            SystemOffer { offer: offer(SystemId::PARTS, 1), held: false },
         ]
     }
 
@@ -250,6 +251,46 @@ fn a_controller_one_release_older_is_answered_in_its_version() {
     assert!(!secret.encode_as(v5::VERSION, &mut Vec::new()));
     node.receive(&secret, VERSION);
     assert_eq!(node.switch.begun.len(), 2, "another session");
+}
+
+#[test]
+fn what_is_longer_than_a_frame_goes_in_parts_to_who_takes_them() {
+    for version in [None, Some(1), Some(2)] {
+        let mut node = Node::new();
+        node.connect();
+        let system = SystemId::PARTS;
+        let parts = version.map(|version| SystemSetup {
+            system,
+            version,
+            setup: Vec::new(),
+            plan: Vec::new(),
+        });
+        let systems = [setup()].into_iter().chain(parts).collect();
+        assert!(node.receive(&welcome(systems), VERSION).is_empty());
+        assert_eq!(node.switch.begun[0].systems, [setup()]);
+
+        let of = |bytes| Side { body: vec![5; bytes], ..side(SystemId::CHAMELEMON, NOW) };
+        let [long, short] = [of(MAX_FRAME_BYTES), of(40)];
+        node.conversation.side(long.clone());
+        node.conversation.flush();
+        node.conversation.side(short.clone());
+        node.conversation.flush();
+        let mut reader = FrameReader::new();
+        for sent in node.conversation.transport_mut().take_sent() {
+            reader.push(&sent);
+        }
+        let come = std::iter::from_fn(|| reader.next_message().unwrap());
+        let come: Vec<Side> = come
+            .map(|message| match message {
+                Message::Side(side) => *side,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let takes = version == Some(1);
+        assert!(if takes { come == [long, short] } else { come == [short] }, "{version:?}");
+        // Beyond what is held for a controller to come, the newest alone is.
+        assert_eq!(node.conversation.discarded(), if takes { 1 } else { 2 });
+    }
 }
 
 #[test]

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use calumma_analysis::NodeSetup;
 use calumma_chamelemon::frames::secret;
-use calumma_wire::{Message, Offer, Outcome, Role, SystemId, Welcome};
+use calumma_wire::parts::VERSION as PARTS;
+use calumma_wire::{Message, Offer, Outcome, Role, SystemId, SystemSetup, Welcome};
 use tracing::warn;
 
 use super::nodes::Link;
@@ -31,11 +32,16 @@ pub(super) struct Wanted {
     pub(super) lacking: Vec<String>,
     /// The same systems.
     without: Vec<Arc<Lane>>,
+    /// Whether it offers messages in parts.
+    offers_parts: bool,
 }
 
 impl Wanted {
     pub(super) fn new(lanes: &Lanes, role: Role, offers: &[Offer]) -> Self {
-        let mut wanted = Self { runs: Vec::new(), lacking: Vec::new(), without: Vec::new() };
+        let parts = offers.iter().find(|offer| offer.system == SystemId::PARTS);
+        let offers_parts = parts.is_some_and(|it| it.common_version(PARTS, PARTS).is_some());
+        let (runs, lacking, without) = (Vec::new(), Vec::new(), Vec::new());
+        let mut wanted = Self { runs, lacking, without, offers_parts };
         for lane in lanes.iter().filter(|lane| lane.is_for(role)) {
             match lane.version_of(offers) {
                 Some(version) => wanted.runs.push((lane.clone(), version)),
@@ -94,10 +100,15 @@ impl Hub {
                         let (system, version) = (lane.id(), *version);
                         let setup = steered(lane, (position, effective_epoch), setup, before);
                         let NodeSetup { setup, plan } = setup;
-                        calumma_wire::SystemSetup { system, version, setup, plan }
+                        SystemSetup { system, version, setup, plan }
                     }));
                 }
             }
+        }
+        if wanted.offers_parts {
+            let (setup, plan) = (Vec::new(), Vec::new());
+            let (system, version) = (SystemId::PARTS, PARTS);
+            systems.push(SystemSetup { system, version, setup, plan });
         }
         let welcome = Message::Welcome(Box::new(Welcome {
             node_id: Some(self.nodes[position].node.id),

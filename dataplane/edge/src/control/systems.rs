@@ -16,7 +16,9 @@ use calumma_plane::{Carrier, LcoreMerger};
 use calumma_sketch::KeyKind;
 use calumma_sketchint::SketchInt;
 use calumma_switch_host::{Measurer, Session, SystemOffer};
-use calumma_wire::{Message, Offer, PathsWanted, Role, Side, SideKind, SystemId, SystemSetup};
+use calumma_wire::{
+    Message, Offer, PathsWanted, Role, Side, SideKind, SystemId, SystemSetup, parts,
+};
 use tracing::{error, warn};
 
 use super::LEAD_NS;
@@ -338,8 +340,10 @@ impl Measurer for Systems {
     fn systems(&self) -> Vec<SystemOffer> {
         let offer = |of: &dyn System| SystemOffer { offer: of.offer(), held: of.is_held() };
         let probes = Offer { system: SystemId::PROBES, lowest: 1, highest: 1 };
-        let probes = SystemOffer { offer: probes, held: false };
-        self.offered().map(offer).chain([probes]).collect()
+        let parts =
+            Offer { system: SystemId::PARTS, lowest: parts::VERSION, highest: parts::VERSION };
+        let no_systems = [probes, parts].map(|offer| SystemOffer { offer, held: false });
+        self.offered().map(offer).chain(no_systems).collect()
     }
 
     fn holding(&self) -> Vec<(SystemId, Vec<u8>)> {
@@ -487,15 +491,15 @@ mod tests {
 
     #[test]
     fn a_switch_offers_the_systems_of_its_role() {
-        // Probes beside them, in any.
+        // Probes beside them, and messages in parts, in any.
         let offers = |role| {
             let offers = Systems::new(SYSTEMS, role, 1).0.systems();
             offers.into_iter().map(|of| of.offer.system).collect::<Vec<_>>()
         };
         let (chamelemon, cfs, probes) = (SystemId::CHAMELEMON, SystemId::CFS, SystemId::PROBES);
-        let sketchint = SystemId::SKETCHINT;
-        assert_eq!(offers(Role::Transit), [sketchint, cfs, probes]);
-        assert_eq!(offers(Role::Edge), [chamelemon, sketchint, cfs, probes]);
-        assert_eq!(offers(Role::Host), [sketchint, probes]);
+        let (sketchint, parts) = (SystemId::SKETCHINT, SystemId::PARTS);
+        assert_eq!(offers(Role::Transit), [sketchint, cfs, probes, parts]);
+        assert_eq!(offers(Role::Edge), [chamelemon, sketchint, cfs, probes, parts]);
+        assert_eq!(offers(Role::Host), [sketchint, probes, parts]);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use calumma_sketch::sketchint::{Claims, Quarters, Shape, WAYS};
 use calumma_sketch::tower::Rule;
 use calumma_wire::body::{Body, put_u8, put_u16, put_u32};
-use calumma_wire::{DecodeError, MAX_FRAME_BYTES};
+use calumma_wire::{DecodeError, MAX_MESSAGE_BYTES};
 
 /// Most lcores of a switch whose tables a frame may have together.
 const MOST_LCORES: usize = 128;
@@ -64,31 +64,42 @@ impl Layout {
             let why = format!("{}: must be at least 100", self.inflation_percent);
             return Err(("inflation_percent", why));
         }
-        let bytes = self.most_bytes();
-        if bytes > MAX_FRAME_BYTES {
-            let why = format!(
-                "{}: a window may take {bytes} bytes, and a frame has {MAX_FRAME_BYTES}",
-                self.shape.row_sets
-            );
-            return Err(("row_sets", why));
-        }
-        Ok(())
+        self.check_length(1)
     }
 
-    /// About the most bytes of a window, of a switch with one lcore.
-    fn most_bytes(&self) -> usize {
+    /// Checks that the window of a switch with so many lcores can be sent.
+    ///
+    /// # Errors
+    /// The field that makes it too long, and why.
+    pub fn check_length(&self, lcores: usize) -> Result<(), (&'static str, String)> {
+        let bytes = self.most_bytes(lcores);
+        if bytes <= MAX_MESSAGE_BYTES {
+            return Ok(());
+        }
+        let why = format!(
+            "{}: a window of {lcores} lcores may take {bytes} bytes, and a message has \
+             {MAX_MESSAGE_BYTES}",
+            self.shape.row_sets
+        );
+        Err(("row_sets", why))
+    }
+
+    /// About the most bytes of a window, of a switch with so many lcores: they share rows, and each
+    /// has its own lists.
+    fn most_bytes(&self, lcores: usize) -> usize {
         let Shape { row_sets, hops, paths, nodes, keys, inflated, quantiles, .. } = self.shape;
         let row = 37 + 16 + 16 * (usize::from(hops) + 1);
         let tower: usize = self.shape.tower().iter().map(|level| level.bytes()).sum();
         let pairs: usize = self.shape.pairs().iter().map(|level| 8 * level.buckets as usize).sum();
-        row_sets as usize * WAYS * row
-            + tower
-            + pairs
-            + usize::from(paths) * 80
+        let lists = usize::from(paths) * 80
             + usize::from(nodes) * 4096
             + usize::from(self.shape.links()) * 48
             + usize::from(keys) * 37
-            + usize::from(inflated) * 60
+            + usize::from(inflated) * 60;
+        row_sets as usize * WAYS * row
+            + tower
+            + pairs
+            + lists * lcores.max(1)
             + usize::from(quantiles) * (usize::from(hops) + 1) * size_of::<Quarters>()
     }
 
@@ -228,9 +239,16 @@ mod tests {
         says(Layout { heavy_change_packets: 0, ..layout }, "heavy_change_packets", none);
         let low = Layout { inflation_percent: 99, ..layout };
         says(low, "inflation_percent", "99: must be at least 100");
-        let shape = Shape { row_sets: 1 << 17, ..layout.shape };
-        let (field, why) = Layout { shape, ..layout }.check().unwrap_err();
-        assert!(field == "row_sets" && why.ends_with("a frame has 67108864"), "{why}");
+        // Longer than a frame, and then longer than a message.
+        let of = |row_sets| Layout { shape: Shape { row_sets, ..layout.shape }, ..layout };
+        assert!(of(1 << 17).most_bytes(1) > calumma_wire::MAX_FRAME_BYTES);
+        assert_eq!(of(1 << 17).check(), Ok(()));
+        let (field, why) = of(1 << 18).check().unwrap_err();
+        assert!(field == "row_sets" && why.ends_with("a message has 268435456"), "{why}");
+        let shape = Shape { nodes: 4096, keys: u16::MAX, paths: u16::MAX, ..layout.shape };
+        let many = Layout { shape, ..layout };
+        assert_eq!(many.check_length(8), Ok(()));
+        assert!(many.check_length(12).unwrap_err().1.contains("a window of 12 lcores"));
     }
 
     #[test]

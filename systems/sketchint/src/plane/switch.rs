@@ -131,6 +131,8 @@ impl OnSwitch {
         if !self.is_sink() {
             return Ok(());
         }
+        let length = self.sink.layout.check_length(self.lcores);
+        length.map_err(|(field, why)| format!("{field}: {why}"))?;
         let window = self.window::<FlowKey>().map(drop);
         window.map_err(|problem| format!("{}: {}", problem.field, problem.why))
     }
