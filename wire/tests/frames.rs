@@ -386,6 +386,17 @@ fn texts_have_no_control_characters() {
     assert_eq!(read, Message::Refused { reason: "line?line ?[2J ?2J".to_owned() });
 }
 
+/// The messages of a stream that comes in pieces of so many bytes, and whether it ends within a
+/// frame.
+fn read_in_pieces(stream: &[u8], piece: usize) -> (Vec<Message>, bool) {
+    let (mut reader, mut read) = (FrameReader::new(), Vec::new());
+    for bytes in stream.chunks(piece) {
+        reader.push(bytes);
+        read.extend(std::iter::from_fn(|| reader.next_message().unwrap()));
+    }
+    (read, reader.is_within_frame())
+}
+
 proptest! {
     #[test]
     fn messages_come_out_as_they_went_in(message in message()) {
@@ -398,16 +409,7 @@ proptest! {
         piece in 1usize..200,
     ) {
         let stream: Vec<u8> = messages.iter().flat_map(encoded).collect();
-        let mut reader = FrameReader::new();
-        let mut read = Vec::new();
-        for bytes in stream.chunks(piece) {
-            reader.push(bytes);
-            while let Some(message) = reader.next_message().unwrap() {
-                read.push(message);
-            }
-        }
-        prop_assert_eq!(read, messages);
-        prop_assert!(!reader.is_within_frame());
+        prop_assert_eq!(read_in_pieces(&stream, piece), (messages, false));
     }
 
     #[test]
@@ -431,16 +433,7 @@ proptest! {
             stream.extend_from_slice(&frames[first..]);
             sent.push(cut_up);
         }
-        let mut reader = FrameReader::new();
-        let mut read = Vec::new();
-        for bytes in stream.chunks(piece) {
-            reader.push(bytes);
-            while let Some(message) = reader.next_message().unwrap() {
-                read.push(message);
-            }
-        }
-        prop_assert_eq!(read, sent);
-        prop_assert!(!reader.is_within_frame());
+        prop_assert_eq!(read_in_pieces(&stream, piece), (sent, false));
     }
 
     #[test]

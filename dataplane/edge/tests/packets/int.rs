@@ -256,7 +256,8 @@ fn carries_stack(carrier: Carrier, packet: &[u8]) -> bool {
     !is_fragment && (is_ipv6 || carrier != Carrier::FlowLabel)
 }
 
-/// Clears what marks and stacks are told by, but for the bits to `keep`, and the header's checksum.
+/// Clears what marks and stacks are known by, but for the bits to `keep`, and the header's
+/// checksum.
 fn clear_class(packet: &mut [u8], keep: u8) {
     let ip = ip_offset(packet);
     packet[ip + 1] &= keep;

@@ -41,7 +41,7 @@ pub(super) struct Rig {
     taken: u64,
 }
 
-/// What may have a mark: a flow that can be told, or a packet of IPv6, and where its header is.
+/// What may have a mark: a flow that has a key, or a packet of IPv6, and where its header is.
 enum Header {
     Flow(FlowKey, usize),
     Ipv6(usize),
