@@ -1,6 +1,6 @@
 //! `cargo xtask test`: formatting, lints, files and the documentation, the tests, the end-to-end
-//! tests, which are marked `#[ignore]` because they need root or take long, SQL over the archive,
-//! and the sketches and bindings to DPDK under AddressSanitizer. Goes through all of it, prints how
+//! tests, which are marked `#[ignore]` because they need root or take long, the packages, SQL over
+//! the archive, and the sketches and bindings to DPDK under AddressSanitizer. Goes through all of it, prints how
 //! long each step took, and sums up at the end.
 
 use std::process::{Command, ExitCode};
@@ -13,7 +13,7 @@ use crate::sanitize::{self, Nightly};
 use crate::schedules;
 use crate::shell::cargo;
 use crate::steps::{Job, Steps};
-use crate::{machine, runner};
+use crate::{machine, package, runner, tools};
 
 pub(crate) fn run() -> Result<ExitCode> {
     let mut steps = Steps::start()?;
@@ -43,6 +43,7 @@ pub(crate) fn run() -> Result<ExitCode> {
             steps.check("linting", lint())?;
             steps.check("checking files and the documentation", hygiene()?)?;
         }
+        steps.check("testing the packages in a container", package::check_of_tests()?)?;
         steps.tests("testing the documentation's examples", runner::documentation())?;
     } else {
         steps.check("linting", lint())?;
@@ -64,6 +65,8 @@ fn besides() -> Result<Vec<Job>> {
     jobs.push(Job::check("checking files and the documentation", hygiene()?));
     jobs.push(Job::build("building the tests of drawn schedules", only_built(schedules::tests())));
     jobs.push(Job::build("building SQL over the archive", only_built(runner::queries())));
+    let deb = tools::deb_installation();
+    jobs.extend(deb.map(|install| Job::build("building what packs the packages", install)));
     if let Some(nightly) = Nightly::find() {
         for (what, tests) in [
             ("vector instructions", sanitize::sketches(nightly)?),

@@ -22,6 +22,7 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
 use nightly::{Night, Part};
+use package::Programs;
 use shell::sudo;
 
 /// Set-up, demo and tests of Calumma
@@ -99,6 +100,9 @@ enum Command {
         /// Install, start and purge them in a container as well; needs root
         #[arg(long)]
         check: bool,
+        /// Of the programs that `cargo xtask test` has built, for a check; builds nothing
+        #[arg(long)]
+        of_tests: bool,
     },
     /// Check what format, lints and tests leave out: the documentation, widths and lengths of files
     Hygiene {
@@ -205,7 +209,10 @@ fn main() -> ExitCode {
             figures(&out, only.as_deref(), quick, data.as_deref())
         }
         Command::P4 { only, json } => p4::compile(only.as_deref(), json.as_deref()),
-        Command::Package { out, check } => package::run(out.as_deref(), check),
+        Command::Package { out, check, of_tests } => {
+            let programs = if of_tests { Programs::OfTests } else { Programs::Release };
+            package::run(out.as_deref(), check, programs)
+        }
         Command::Hygiene { dependencies } => hygiene::run(dependencies),
         Command::Test => checks::run(),
         Command::Nightly { only, seeds, fuzz, small, out } => {

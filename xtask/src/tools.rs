@@ -26,24 +26,39 @@ pub(crate) fn deb() -> Result<Command> {
     tool("cargo-deb")
 }
 
+/// What installs [`deb`] where it is not there.
+pub(crate) fn deb_installation() -> Option<Command> {
+    installation("cargo-deb")
+}
+
 /// A program to run in the repository.
 fn tool(name: &str) -> Result<Command> {
-    let folder: PathBuf = shell::target_dir().join("tools");
-    let own = folder.join("bin").join(name);
-    let program = if found(name) {
-        PathBuf::from(name)
-    } else {
-        if !own.is_file() {
-            step(&format!("installing {name}"));
-            let mut install = cargo();
-            // Unoptimised: they run for seconds and build for minutes.
-            install.args(["install", "--locked", "--debug", name, "--root"]).arg(&folder);
-            install.env("CARGO_TARGET_DIR", folder.join("build"));
-            shell::run(install)?;
-        }
-        own
-    };
+    if let Some(install) = installation(name) {
+        step(&format!("installing {name}"));
+        shell::run(install)?;
+    }
+    let program = if found(name) { PathBuf::from(name) } else { installed(name) };
     let mut command = Command::new(program);
     command.current_dir(shell::root());
     Ok(command)
+}
+
+/// What installs a program where it is neither on the path nor below the target directory.
+fn installation(name: &str) -> Option<Command> {
+    (!found(name) && !installed(name).is_file()).then(|| {
+        let mut install = cargo();
+        // Unoptimised: they run for seconds and build for minutes.
+        install.args(["install", "--locked", "--debug", name, "--root"]).arg(folder());
+        install.env("CARGO_TARGET_DIR", folder().join("build"));
+        install
+    })
+}
+
+/// The program that [`installation`] makes.
+fn installed(name: &str) -> PathBuf {
+    folder().join("bin").join(name)
+}
+
+fn folder() -> PathBuf {
+    shell::target_dir().join("tools")
 }
