@@ -11,6 +11,7 @@ mod hash_key;
 mod key_rotation;
 mod probes;
 mod secrets;
+mod shifting;
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
@@ -20,6 +21,7 @@ use calumma_analysis::System;
 use calumma_archive::ArchiveSection;
 use calumma_chamelemon::frames::check_layout;
 use calumma_chamelemon::{Attention, Layout, Partition, SampleRate};
+use calumma_cpus::Cpus;
 use calumma_epoch::EpochClock;
 use calumma_sketch::HashKey;
 use calumma_systems::SYSTEMS;
@@ -32,7 +34,6 @@ use utoipa::ToSchema;
 
 use crate::alert::AlertsSection;
 use crate::analyse::Tasks;
-use crate::attention::Bounds;
 use crate::ipfix::IpfixSection;
 
 pub use self::domain::DomainSection;
@@ -42,12 +43,16 @@ pub use self::hash_key::HashKeyText;
 pub(crate) use self::hash_key::parse_hash_key;
 pub use self::key_rotation::KeyRotationSection;
 pub use self::probes::ProbesSection;
+pub use self::shifting::{ShiftingMode, ShiftingSection};
 pub use calumma_trust::tls::HttpTls;
 
 /// The whole file.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
+    /// CPUs that its threads run on, one each, in turn; where the kernel lets them if there are none.
+    #[serde(default)]
+    pub cpus: Vec<usize>,
     /// Where nodes connect to.
     #[serde(default = "default_listen")]
     pub listen: SocketAddr,
@@ -204,56 +209,6 @@ impl AttentionSection {
     }
 }
 
-/// What is done with the plans for later epochs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum ShiftingMode {
-    /// Attention shifts as they say.
-    #[default]
-    Shift,
-    /// They are reported and not applied.
-    DryRun,
-    /// None are made: attention stays as `[attention]` says, or as it is set by hand.
-    Static,
-}
-
-/// Whether and within which bounds attention is shifted. Buckets are those of an array; where they
-/// are left out, they are the paper's in proportion to the layout.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ShiftingSection {
-    /// What is done with plans.
-    pub mode: ShiftingMode,
-    /// Least buckets of the HH encoder.
-    pub min_hh_buckets: Option<u32>,
-    /// Least buckets of the HL encoder.
-    pub min_hl_buckets: Option<u32>,
-    /// Least buckets of the LL encoder where light losses are recorded separately.
-    pub min_ll_buckets: Option<u32>,
-    /// T_h, where it is not to be chosen.
-    pub fixed_t_h: Option<u32>,
-    /// File that every change of attention is appended to, as a JSON object a line.
-    pub audit: Option<PathBuf>,
-}
-
-impl ShiftingSection {
-    /// Whether plans are made at all.
-    pub fn plans(&self) -> bool {
-        self.mode != ShiftingMode::Static
-    }
-
-    /// The planner's bounds on switches of `layout`.
-    pub fn bounds(&self, layout: &Layout) -> Bounds {
-        let paper = Bounds::of(layout);
-        Bounds {
-            min_hh: self.min_hh_buckets.unwrap_or(paper.min_hh),
-            min_hl: self.min_hl_buckets.unwrap_or(paper.min_hl),
-            min_ll: self.min_ll_buckets.unwrap_or(paper.min_ll),
-            fixed_t_h: self.fixed_t_h,
-        }
-    }
-}
-
 /// Why a configuration can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -396,6 +351,7 @@ impl Config {
 
     fn check(&self) -> Result<(), String> {
         self.check_nodes()?;
+        self.checked_cpus()?;
         if let Some(topology) = &self.topology {
             crate::topology::check(topology, &self.edges, &self.transits)
                 .map_err(|problem| format!("[topology]: {problem}"))?;
@@ -419,6 +375,17 @@ impl Config {
             bounds.check(&self.layout).map_err(|problem| format!("[shifting]: {problem}"))?;
         }
         Ok(())
+    }
+
+    fn checked_cpus(&self) -> Result<Option<Cpus>, String> {
+        let cpus = (!self.cpus.is_empty()).then(|| Cpus::these(self.cpus.clone()));
+        cpus.transpose()
+            .map_err(|_| format!("cpus = {:?}: Linux knows none of such a number", self.cpus))
+    }
+
+    /// The CPUs that threads run on, in turn, where the file names any.
+    pub fn cpus(&self) -> Option<Cpus> {
+        self.checked_cpus().unwrap_or_default()
     }
 
     fn checked_clock(&self) -> Result<EpochClock, String> {
@@ -462,6 +429,7 @@ impl Config {
     /// Names of what differs from `other` and can't change while the controller runs.
     pub fn fixed_differences(&self, other: &Self) -> Vec<&'static str> {
         let differs = [
+            ("cpus", self.cpus != other.cpus),
             ("listen", self.listen != other.listen),
             ("[tls]", self.tls != other.tls),
             ("insecure", self.insecure != other.insecure),
@@ -571,6 +539,9 @@ mod tests {
 
         let cut_off = problem(&format!("edges = ['e1']\nhash_key = '{}", "7a".repeat(32)));
         assert!(cut_off.contains("hash_key") && !cut_off.contains("7a7a"), "{cut_off}");
+
+        let cpus = problem("edges = ['e1']\ncpus = [0, 9999]");
+        assert!(cpus.contains("cpus = [0, 9999]"), "{cpus}");
 
         let none = problem("edges = []");
         assert!(none.contains("name at least one"), "{none}");

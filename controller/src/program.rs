@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::Context;
 use calumma_analysis::System;
 use clap::{Parser, ValueEnum};
 use sd_notify::NotifyState;
@@ -151,8 +152,13 @@ fn run(systems: Systems, arguments: &Arguments) -> anyhow::Result<()> {
             Box::new(PlainLines::new(stdout()))
         });
     }
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    if let Some(cpus) = config.cpus() {
+        // What this thread starts, and no one pins, writes reports out and runs where it does.
+        cpus.pin().with_context(|| format!("cpus = {:?}: can't be used", config.cpus))?;
+        runtime.on_thread_start(move || cpus.pin_or_warn());
+    }
+    let runtime = runtime.worker_threads(2).enable_all().build()?;
     runtime.block_on(serve(systems, arguments, config, outputs))
 }
 

@@ -25,7 +25,7 @@ use anyhow::{Context, Result};
 use calumma_chamelemon_analysis::NAME;
 use calumma_controller::config::ShiftingMode;
 use calumma_controller::report::EpochReport;
-use calumma_edge::cpus::Cpus;
+use calumma_cpus::Cpus;
 use calumma_sketch::{KeyKind, WideKey};
 use serde::Serialize;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use calumma_benches::{edge, measure};
-use calumma_edge::cpus::Cpus;
+use calumma_cpus::Cpus;
 use calumma_testbed::fabric;
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};

@@ -42,13 +42,16 @@ pub(super) fn start(
     let mut shifting = Shifting::new(hub.clone())?;
     let (done, decoded) = channel::sync_channel(REPORTS_WAITING);
     let (decoder, ending) = (analyser.decoder().clone(), Ending(stop.clone()));
+    let own = hub.clone();
     std::thread::Builder::new().name("decoding".to_owned()).spawn(move || {
         let _ending = ending;
+        own.pin();
         decode(&decoder, steps, shifting.as_mut(), &done);
     })?;
     let ending = Ending(stop.clone());
     let reporting = std::thread::Builder::new().name("reporting".to_owned()).spawn(move || {
         let _ending = ending;
+        hub.pin();
         yield_to_others();
         let reported = report(&hub, &lane, analyser, decoded, &publisher);
         if reported.is_err() {

@@ -47,6 +47,7 @@ pub(super) fn start(
     let name = analysing.lane.system.name().to_owned();
     std::thread::Builder::new().name(name).spawn(move || {
         let _ended = Ended(analysing.hub.clone(), analysing.lane.clone());
+        analysing.hub.pin();
         yield_to_others();
         Running::new(analysing).run(&handle, frames);
         Ok(())

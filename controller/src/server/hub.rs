@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use calumma_analysis::{HashKeys, Node, System};
+use calumma_cpus::Cpus;
 use calumma_epoch::EpochClock;
 use calumma_ports::Guests;
 use calumma_wire::{Domain, Role};
@@ -53,6 +54,8 @@ const NOTICES_WAITING: usize = 256;
 #[derive(Debug)]
 pub struct Hub {
     config: Config,
+    /// Those that threads run on, where the file says so.
+    cpus: Option<Cpus>,
     clock: EpochClock,
     deployment_id: NonZeroU16,
     /// The systems that can run.
@@ -118,6 +121,7 @@ impl Hub {
             unexpected: Unexpected::default(),
             notices: broadcast::Sender::new(NOTICES_WAITING),
             topologies: Arc::new(Topologies::new(config.topology.clone())),
+            cpus: config.cpus(),
             config,
         })
     }
@@ -125,6 +129,13 @@ impl Hub {
     /// The configuration that the controller was started with.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Has the calling thread run on the next of the CPUs that the file names, if any.
+    pub(crate) fn pin(&self) {
+        if let Some(cpus) = &self.cpus {
+            cpus.pin_or_warn();
+        }
     }
 
     /// The deployment's epochs.

@@ -133,6 +133,37 @@ fn it_says_where_it_listens_and_at_sigterm_writes_what_is_pending() {
 }
 
 #[test]
+fn its_threads_run_on_the_cpus_that_its_file_names() {
+    let allowed = |task: &Path| {
+        let status = fs::read_to_string(task.join("status")).unwrap();
+        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        list.unwrap().trim().to_owned()
+    };
+    let own = allowed(Path::new("/proc/self"));
+    let last = own.rsplit([',', '-']).next().unwrap();
+    let folder = Folder::new("cpus");
+    let start = |cpu: &str| {
+        let config = format!("edges = ['e1']\nlisten = '127.0.0.1:0'\ncpus = [{cpu}]");
+        let config = folder.file("c.toml", &config);
+        let mut command = controller(&["--config", &config, "--http", "127.0.0.1:0", "--quiet"]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let mut child = start(last);
+    let mut ready = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut ready).unwrap();
+    let tasks = fs::read_dir(format!("/proc/{}/task", child.id())).unwrap();
+    let cpus: Vec<String> = tasks.map(|task| allowed(&task.unwrap().path())).collect();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // Decoding, reporting, and those of the connections and the HTTP API among them.
+    assert!(cpus.len() > 4 && cpus.iter().all(|cpu| cpu == last), "{cpus:?}, not {last}");
+
+    let output = start("1023").wait_with_output().unwrap();
+    let problem = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && problem.contains("cpus = [1023]"), "{problem}");
+}
+
+#[test]
 fn it_tells_systemd_when_it_is_ready_reloads_and_stops_and_logs_json_where_asked() {
     let folder = Folder::new("notify");
     let config = folder.file("c.toml", "edges = ['e1']\nlisten = '127.0.0.1:0'");

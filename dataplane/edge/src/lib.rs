@@ -13,7 +13,6 @@
 pub mod command;
 pub mod config;
 pub mod control;
-pub mod cpus;
 pub mod forward;
 pub mod lcore;
 pub mod live;

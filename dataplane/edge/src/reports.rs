@@ -12,13 +12,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use calumma_cpus::Cpus;
 use calumma_plane::int::report::{SEQUENCES, put, put_group};
 use calumma_plane::outlet::{Counts, Outlets, Sample};
 use calumma_plane::sync::Receiver;
 use tracing::{info, warn};
 
 use crate::config::ReportsConfig;
-use crate::cpus::Cpus;
 
 /// How often the thread looks for what there is to report.
 const TICK: Duration = Duration::from_millis(5);

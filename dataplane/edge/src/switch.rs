@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
+use calumma_cpus::Cpus;
 use calumma_plane::arrival::Polls;
 use calumma_plane::outlet::Outlets;
 use calumma_plane::system::System;
@@ -17,7 +18,6 @@ use crate::config::{Config, Polled, PortConfig, Settings};
 use crate::control::links::Links;
 use crate::control::systems::Systems;
 use crate::control::{Control, Reload, Tools};
-use crate::cpus::Cpus;
 use crate::forward::assembly::Forwarding;
 use crate::forward::config::Mode;
 use crate::forward::thread::most_parked;

@@ -102,11 +102,15 @@ pub(super) fn start(
     more: Router,
 ) -> anyhow::Result<()> {
     let listener = listener.into_std()?;
+    let hub = server.hub.clone();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(SERVING_THREADS)
         .max_blocking_threads(answers::MOST)
         .thread_name("http")
-        .on_thread_start(yield_to_others)
+        .on_thread_start(move || {
+            hub.pin();
+            yield_to_others();
+        })
         .enable_all()
         .build()
         .context("http")?;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 
+use calumma_cpus::Cpus;
 use dpdk::{Eal, Mempool, Port};
 
 use super::address::Mac;
@@ -14,7 +15,6 @@ use super::router::Router;
 use super::thread::{RouterParts, Routes, SlowThread};
 use super::{links, lpm};
 use crate::config::{Config, Pmtu};
-use crate::cpus::Cpus;
 use crate::lcore::exits::Exits;
 
 /// Mbufs for what the slow path makes.

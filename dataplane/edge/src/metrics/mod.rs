@@ -9,10 +9,10 @@ use axum::extract::State;
 use axum::response::Response;
 use axum::routing::get;
 use axum::{Json, Router};
+use calumma_cpus::Cpus;
 use calumma_switch_host::metrics::{self as host, Readers};
 
 use crate::config::Config;
-use crate::cpus::Cpus;
 use crate::status::{Board, Status};
 
 pub use self::text::prometheus;

@@ -1,5 +1,6 @@
-//! Which CPUs the switch's threads run on: lcores poll without pause on theirs, so all other
-//! threads belong on others. The EAL pins the lcores, this module the other threads, one CPU each.
+//! On which CPUs the threads of a program run, one CPU each. A switch's lcores poll without pause on
+//! theirs, so that its other threads, and a controller on the same machine, belong on others. DPDK's
+//! EAL pins the lcores.
 
 use std::io;
 use std::sync::Arc;
@@ -35,11 +36,18 @@ impl Cpus {
     /// # Errors
     /// When the number is larger than the kernel's sets have room for.
     pub fn only(cpu: usize) -> io::Result<Self> {
-        if cpu < MAX_CPUS {
-            Ok(Self::of(vec![cpu]))
-        } else {
-            Err(io::ErrorKind::InvalidInput.into())
+        Self::these(vec![cpu])
+    }
+
+    /// These.
+    ///
+    /// # Errors
+    /// When there are none, or a number is larger than the kernel's sets have room for.
+    pub fn these(cpus: Vec<usize>) -> io::Result<Self> {
+        if cpus.is_empty() || cpus.iter().any(|&cpu| cpu >= MAX_CPUS) {
+            return Err(io::ErrorKind::InvalidInput.into());
         }
+        Ok(Self::of(cpus))
     }
 
     fn of(cpus: Vec<usize>) -> Self {
@@ -79,11 +87,17 @@ impl Cpus {
     ) -> io::Result<JoinHandle<T>> {
         let cpus = self.clone();
         Builder::new().name(name.to_owned()).spawn(move || {
-            if let Err(error) = cpus.pin() {
-                warn!(thread = name, "not pinned to a CPU: {error}");
-            }
+            cpus.pin_or_warn();
             work()
         })
+    }
+
+    /// As [`pin`](Self::pin); where the thread can't be pinned, it says so and runs where it did.
+    pub fn pin_or_warn(&self) {
+        if let Err(error) = self.pin() {
+            let thread = std::thread::current();
+            warn!(thread = thread.name(), "not pinned to a CPU: {error}");
+        }
     }
 }
 
@@ -98,6 +112,7 @@ mod tests {
         assert_eq!(three.besides(|cpu| cpu == 7).cpus, [1, 2, 5]);
         assert_eq!(three.besides(|_| true).cpus, [1, 2, 5], "there is nowhere else to go");
         assert!(Cpus::only(MAX_CPUS).is_err());
+        assert!(Cpus::these(Vec::new()).is_err());
     }
 
     #[test]
