@@ -253,11 +253,17 @@ impl Stack {
         &self.latencies[..self.len().min(MOST_HOPS)]
     }
 
-    /// How many waited in the queue of each hop, likewise.
+    /// The same, with anything behind the last hop.
     #[inline(always)]
-    pub fn queued(&self) -> &[u32] {
-        let queued = if self.says_more { &self.queued } else { &UNKNOWNS };
-        &queued[..self.len().min(MOST_HOPS)]
+    pub fn latency_column(&self) -> &[u32; MOST_HOPS] {
+        &self.latencies
+    }
+
+    /// How many waited in the queue of each hop, as in [`Hop`], with anything behind the last;
+    /// `None` where no hop says more than node and latency.
+    #[inline(always)]
+    pub fn queue_column(&self) -> Option<&[u32; MOST_HOPS]> {
+        self.says_more.then_some(&self.queued)
     }
 
     /// Takes all hops out.
@@ -290,17 +296,22 @@ impl Stack {
     }
 
     /// Takes all hops out, and adds those of these bytes, the last one first, each of four bytes
-    /// for its node and four for its latency.
+    /// for its node and four for its latency. Gives the sum of all of these words.
     #[inline(always)]
-    fn read_short(&mut self, hops: &[[u8; 8]]) {
+    fn read_short(&mut self, hops: &[[u8; 8]]) -> u64 {
         self.clear();
-        let places = self.nodes.iter_mut().zip(&mut self.latencies);
-        for ((node, latency), hop) in places.zip(hops.iter().rev()) {
+        let mut sum = 0;
+        for (at, hop) in hops.iter().rev().enumerate() {
             let hop = u64::from_be_bytes(*hop);
-            (*node, *latency) = ((hop >> 32) as u32, hop as u32);
+            let (node, latency) = ((hop >> 32) as u32, hop as u32);
+            sum += u64::from(node) + u64::from(latency);
+            if let Some(place) = self.nodes.get_mut(at) {
+                (*place, self.latencies[at]) = (node, latency);
+            }
         }
         self.len = hops.len().min(MOST_HOPS) as u8;
         self.is_partial = hops.len() > MOST_HOPS;
+        sum
     }
 }
 
@@ -311,6 +322,3 @@ impl PartialEq for Stack {
 }
 
 impl Eq for Stack {}
-
-/// What hops say that say nothing.
-static UNKNOWNS: [u32; MOST_HOPS] = [UNKNOWN; MOST_HOPS];

@@ -341,14 +341,15 @@ fn strip_behind<'a, const BEFORE: usize, P: Packet>(
     let bytes = packet.bytes();
     let Some(headers) = bytes.first_chunk::<BEFORE>().copied() else { return false };
     let hops = bytes.get(BEFORE + HEADERS..BEFORE + size).unwrap_or_default().as_chunks().0;
-    // The sum of swapped bytes is the sum, swapped (RFC 1071): bytes stay as they stand.
-    let swapped = hops.iter().map(|hop| halves(u64::from_le_bytes(*hop))).sum();
-    let of_hops = u64::from(folded(swapped).swap_bytes());
+    let of_hops = match room(&header) {
+        Some(stack) => {
+            let sum = stack.read_short(hops);
+            stack.is_partial |= header.is_partial();
+            sum
+        }
+        None => hops.iter().map(|hop| halves(u64::from_be_bytes(*hop))).sum(),
+    };
     let sum = halves(found.first) + halves(found.second) + of_hops;
-    if let Some(stack) = room(&header) {
-        stack.read_short(hops);
-        stack.is_partial |= header.is_partial();
-    }
     if !packet.adj(size) {
         return false;
     }

@@ -110,9 +110,24 @@ impl Isa for Avx2 {
     }
 
     #[inline(always)]
+    fn equal_lanes(self, words: [u64; 2], tag: u16) -> u32 {
+        // SAFETY: SSE2 is part of x86-64.
+        unsafe { equal_lanes(words, tag) }
+    }
+
+    #[inline(always)]
     fn prefetch<T>(self, slice: &[T], at: usize) {
         prefetch(slice, at);
     }
+}
+
+/// A comparison for eight tags.
+#[inline]
+#[target_feature(enable = "sse2")]
+fn equal_lanes([low, high]: [u64; 2], tag: u16) -> u32 {
+    let words = _mm_set_epi64x(high as i64, low as i64);
+    let equal = _mm_cmpeq_epi16(words, _mm_set1_epi16(tag as i16));
+    _mm_movemask_epi8(_mm_packs_epi16(equal, _mm_setzero_si128())) as u32
 }
 
 /// Two comparisons for ten tags.

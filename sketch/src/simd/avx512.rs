@@ -106,6 +106,23 @@ impl Isa for Avx512 {
     }
 
     #[inline(always)]
+    fn equal_lanes(self, words: [u64; 2], tag: u16) -> u32 {
+        // SAFETY: `Avx512` exists only where `detect` found the features that it enables.
+        unsafe { equal_lanes(words, tag) }
+    }
+
+    #[inline(always)]
+    fn add_latencies(
+        self,
+        cells: &mut [u32],
+        (latencies, hops): (&[u32; 16], usize),
+        above: Above,
+    ) -> bool {
+        // SAFETY: `Avx512` exists only where `detect` found the features that it enables.
+        unsafe { add_latencies(cells, latencies, hops, above) }
+    }
+
+    #[inline(always)]
     fn prefetch<T>(self, slice: &[T], at: usize) {
         prefetch(slice, at);
     }
@@ -127,6 +144,62 @@ fn add_limited(a: &[u32; 8], b: &[u32; 8], limit: &[u32; 8], excess: &[u32; 8]) 
     // SAFETY: eight words are 32 writable bytes; the store needs no alignment.
     unsafe { _mm256_storeu_si256(words.as_mut_ptr().cast(), sum) };
     words
+}
+
+/// A comparison for eight tags.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+fn equal_lanes([low, high]: [u64; 2], tag: u16) -> u32 {
+    let words = _mm_set_epi64x(high as i64, low as i64);
+    _mm_cmpeq_epi16_mask(words, _mm_set1_epi16(tag as i16)).into()
+}
+
+/// Eight hops at a time, those that there are and that are known.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq,avx512vl")]
+fn add_latencies(cells: &mut [u32], latencies: &[u32; 16], hops: usize, above: Above) -> bool {
+    let width = cells.len() / 4;
+    let hops = hops.min(width).min(latencies.len());
+    let times = _mm512_set1_epi64(above.times as i64);
+    let seen = _mm256_set1_epi32(above.seen as i32);
+    let cells = cells.as_mut_ptr();
+    let mut all = 0;
+    for (at, eight) in latencies.as_chunks::<8>().0.iter().enumerate() {
+        let first = 8 * at;
+        if first >= hops {
+            break;
+        }
+        let there = (0xFF_u32 >> (8 - (hops - first).min(8))) as u8;
+        // SAFETY: eight words are 32 readable bytes; the load needs no alignment.
+        let ns = unsafe { _mm256_loadu_si256(eight.as_ptr().cast()) };
+        let known = _mm256_mask_cmpneq_epi32_mask(there, ns, _mm256_set1_epi32(-1));
+        let sums = cells.wrapping_add(2 * first);
+        let (most, numbers) =
+            (cells.wrapping_add(2 * width + first), cells.wrapping_add(3 * width + first));
+        // SAFETY: only the words of known hops are read, which are less than `width`: those of
+        // sums, maxima and numbers begin at 0, `2 * width` and `3 * width` of `4 * width` words.
+        let (sum, longest, number) = unsafe {
+            (
+                _mm512_maskz_loadu_epi64(known, sums.cast()),
+                _mm256_maskz_loadu_epi32(known, most.cast()),
+                _mm256_maskz_loadu_epi32(known, numbers.cast()),
+            )
+        };
+        let wide = _mm512_cvtepu32_epi64(ns);
+        let product = _mm512_mul_epu32(wide, _mm512_cvtepu32_epi64(number));
+        let few = _mm256_mask_cmplt_epu32_mask(known, number, seen);
+        let limit = _mm512_mullo_epi64(sum, times);
+        let long = _mm512_mask_cmpgt_epu64_mask(known & !few, product, limit);
+        all |= long | if above.few { few } else { 0 };
+        // SAFETY: as for the loads, writable.
+        unsafe {
+            _mm512_mask_storeu_epi64(sums.cast(), known, _mm512_add_epi64(sum, wide));
+            _mm256_mask_storeu_epi32(most.cast(), known, _mm256_max_epu32(longest, ns));
+            let more = _mm256_add_epi32(number, _mm256_set1_epi32(1));
+            _mm256_mask_storeu_epi32(numbers.cast(), known, more);
+        }
+    }
+    all != 0
 }
 
 /// Sixteen words of a column.

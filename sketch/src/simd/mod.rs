@@ -87,6 +87,17 @@ impl Engine {
     }
 }
 
+/// Which latencies [`Isa::add_latencies`] says of that they may be long.
+#[derive(Clone, Copy, Debug)]
+pub struct Above {
+    /// Those that are above so many times the mean of those before.
+    pub times: u64,
+    /// Where so many are before.
+    pub seen: u32,
+    /// Whether those that have fewer before count as well.
+    pub few: bool,
+}
+
 /// Parts of the hashes of the flows in a bucket of a table.
 pub(crate) type Tags = [u16; 10];
 
@@ -149,6 +160,46 @@ pub trait Isa: Copy {
     #[inline(always)]
     fn equal_tags(self, tags: &Tags, tag: u16) -> u32 {
         tags.iter().enumerate().fold(0, |bits, (at, &each)| bits | u32::from(each == tag) << at)
+    }
+
+    /// A set bit for each of the eight 16-bit lanes of two words that is `tag`, the lowest lane of
+    /// the first word lowest.
+    #[inline(always)]
+    fn equal_lanes(self, words: [u64; 2], tag: u16) -> u32 {
+        // The lanes' highest bits, side by side.
+        let of = |word: u64| (lanes(word, tag).wrapping_mul(0x0000_2000_4000_8001) >> 60) as u32;
+        of(words[1]) << 4 | of(words[0])
+    }
+
+    /// Adds the first latencies of a column, but for those of all bits set, to cells that lie side
+    /// by side in `cells`, which are of four words each: first all sums, each in two words, then
+    /// all maxima, then all numbers, of which none is at its highest. Gives whether one of the
+    /// latencies is what `above` says, by the sum modulo 2^64.
+    #[inline(always)]
+    fn add_latencies(
+        self,
+        cells: &mut [u32],
+        (latencies, hops): (&[u32; 16], usize),
+        above: Above,
+    ) -> bool {
+        let width = cells.len() / 4;
+        let (sums, others) = cells.split_at_mut(2 * width);
+        let (most, numbers) = others.split_at_mut(width);
+        let cells = sums.as_chunks_mut::<2>().0.iter_mut().zip(most).zip(numbers);
+        let mut is_above = false;
+        for (&ns, ((sum, most), number)) in latencies.iter().take(hops).zip(cells) {
+            if ns == u32::MAX {
+                continue;
+            }
+            let before = u64::from(sum[1]) << 32 | u64::from(sum[0]);
+            let is_long = u64::from(ns) * u64::from(*number) > before.wrapping_mul(above.times);
+            is_above |= if *number < above.seen { above.few } else { is_long };
+            let after = before.wrapping_add(ns.into());
+            *sum = [after as u32, (after >> 32) as u32];
+            *most = ns.max(*most);
+            *number = number.wrapping_add(1);
+        }
+        is_above
     }
 
     /// Asks for the cache line of `slice[at]`; nothing happens where there is none.
@@ -236,6 +287,15 @@ impl Isa for Scalar {
     fn prefetch<T>(self, _slice: &[T], _at: usize) {}
 }
 
+/// The 16-bit lanes of a word that are `tag`: their highest bits, all others being 0.
+#[inline(always)]
+pub(crate) fn lanes(word: u64, tag: u16) -> u64 {
+    const LOW: u64 = 0x7FFF_7FFF_7FFF_7FFF;
+    // A lane of the difference is zero where its lower bits and its highest one are.
+    let differ = word ^ (u64::from(tag) * 0x0001_0001_0001_0001);
+    !((differ & LOW).wrapping_add(LOW) | differ | LOW)
+}
+
 /// The bytes of four little-endian words.
 #[inline(always)]
 fn bytes(words: &[u32; 4]) -> [u8; 16] {
@@ -259,6 +319,28 @@ mod tests {
         fn work(self, isa: impl Isa) -> Self::Output {
             let turned = isa.columns(self.0);
             (turned, isa.rows(&turned), isa.nonzero(&turned[0]))
+        }
+    }
+
+    struct Add<'a>(&'a mut [u32], (&'a [u32; 16], usize), Above);
+
+    impl Work for Add<'_> {
+        type Output = bool;
+
+        #[inline(always)]
+        fn work(self, isa: impl Isa) -> bool {
+            isa.add_latencies(self.0, self.1, self.2)
+        }
+    }
+
+    struct FindLanes([u64; 2], u16);
+
+    impl Work for FindLanes {
+        type Output = u32;
+
+        #[inline(always)]
+        fn work(self, isa: impl Isa) -> u32 {
+            isa.equal_lanes(self.0, self.1)
         }
     }
 
@@ -307,6 +389,56 @@ mod tests {
                 .map(|(words, protocol)| WideKey::from_words(words, protocol))
                 .collect();
             hash_alike(&family, &keys)?;
+        }
+
+        #[test]
+        fn latencies_are_added_alike_by_every_engine(
+            before in prop::collection::vec((0_u64..1 << 40, any::<u32>(), 0_u32..40), 1..18),
+            drawn in prop::array::uniform16((0_u32..33, any::<u32>())),
+            (hops, times, few) in (0_usize..18, 0_u64..9, any::<bool>()),
+        ) {
+            let sums = before.iter().flat_map(|of| [of.0 as u32, (of.0 >> 32) as u32]);
+            let others = before.iter().map(|of| of.1).chain(before.iter().map(|of| of.2));
+            let cells: Vec<u32> = sums.chain(others).collect();
+            // Some are not known.
+            let latencies = drawn.map(|(shift, ns)| ns.checked_shr(shift).unwrap_or(u32::MAX));
+            let above = Above { times, seen: 8, few };
+            let (mut expected, mut is_above) = (before.clone(), false);
+            for (of, &ns) in expected.iter_mut().zip(&latencies).take(hops) {
+                if ns != u32::MAX {
+                    let is_long = u128::from(ns) * u128::from(of.2) > u128::from(of.0 * times);
+                    is_above |= if of.2 < 8 { few } else { is_long };
+                    *of = (of.0 + u64::from(ns), of.1.max(ns), of.2 + 1);
+                }
+            }
+            for engine in Engine::available() {
+                let mut cells = cells.clone();
+                let found = engine.run(Add(&mut cells, (&latencies, hops), above));
+                prop_assert_eq!(found, is_above, "{}", engine.name());
+                let width = before.len();
+                for (at, &(sum, most, number)) in expected.iter().enumerate() {
+                    let words = [2 * at, 2 * at + 1, 2 * width + at, 3 * width + at];
+                    let words = words.map(|at| cells[at]);
+                    prop_assert_eq!(words, [sum as u32, (sum >> 32) as u32, most, number]);
+                }
+            }
+        }
+
+        #[test]
+        fn lanes_are_found_by_every_engine(lanes: [u16; 8], few: bool, tag in 0_u16..4) {
+            let lanes = if few { lanes.map(|lane| lane % 4) } else { lanes };
+            let word = |of: &[u16]| (0..).zip(of).fold(0, |word, (at, &lane)| {
+                word | u64::from(lane) << (16 * at)
+            });
+            let words = [word(&lanes[..4]), word(&lanes[4..])];
+            for engine in Engine::available() {
+                for tag in [tag, lanes[6], lanes[3] ^ 0x8000] {
+                    let found = engine.run(FindLanes(words, tag));
+                    let equal = |at: &usize| lanes[*at] == tag;
+                    let expected = (0..8).filter(equal).fold(0, |bits, at| bits | 1 << at);
+                    prop_assert_eq!(found, expected, "{}", engine.name());
+                }
+            }
         }
 
         #[test]

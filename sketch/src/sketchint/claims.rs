@@ -7,7 +7,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::rows::WAYS;
-use super::tags::{OF_A_WORD, Sets, WORDS, lanes, tag};
+use super::tags::{OF_A_WORD, Sets, WORDS, tag};
+use crate::simd::lanes;
 
 /// Tags of flows that have a claim to a [row](super::Rows), for all lcores of a sink. One writes
 /// while others look: nothing but who gets a row depends on it.

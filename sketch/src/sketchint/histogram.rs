@@ -1,5 +1,7 @@
 //! Latencies of a switch, distinguished to 1.6 %.
 
+use super::met::UNKNOWN;
+
 /// Bins of an octave: a bin is at most 1/32 of its smallest value wide.
 const OF_OCTAVE: u32 = 32;
 const BITS: u32 = OF_OCTAVE.ilog2();
@@ -35,12 +37,32 @@ impl Histogram {
     }
 
     #[inline(always)]
-    fn bin(ns: u32) -> usize {
+    pub(super) fn bin(ns: u32) -> usize {
         if ns < OF_OCTAVE {
             return ns as usize;
         }
         let shift = ns.ilog2() - BITS;
         ((shift + 1) * OF_OCTAVE + (ns >> shift & (OF_OCTAVE - 1))) as usize
+    }
+
+    /// The bins of latencies, [`BINS`] for one that is not known. Without a branch, for vectors: exponent
+    /// and first digits of a floating-point number are the bin. Digits beyond the first eight are
+    /// thinned out, so that none is rounded up to another bin.
+    #[inline(always)]
+    pub(super) fn places<const N: usize>(latencies: &[u32; N]) -> [u32; N] {
+        /// The first digits' bits, beyond those of a bin.
+        const REST: u32 = f32::MANTISSA_DIGITS - 1 - BITS;
+        /// The bits of 2^4, in whose octave bins would be as wide as half a nanosecond.
+        const NONE: u32 = (f32::MAX_EXP as u32 - 1 + BITS - 1) << BITS;
+        let mut bins = [0; N];
+        for at in 0..N {
+            let ns = latencies[at];
+            let digits = (ns & !(ns >> 8)) as f32;
+            let bin = (digits.to_bits() >> REST).wrapping_sub(NONE);
+            let bin = if ns < OF_OCTAVE { ns } else { bin };
+            bins[at] = if ns == UNKNOWN { BINS as u32 } else { bin };
+        }
+        bins
     }
 
     /// The smallest and the largest value of a bin.
@@ -63,7 +85,12 @@ impl Histogram {
 
     /// Adds what another one counted.
     pub fn merge(&mut self, other: &Self) {
-        for (mine, theirs) in self.bins.iter_mut().zip(&other.bins) {
+        self.merge_bins(&other.bins);
+    }
+
+    /// The same of its bins.
+    pub(super) fn merge_bins(&mut self, bins: &[u32]) {
+        for (mine, theirs) in self.bins.iter_mut().zip(bins) {
             *mine = mine.saturating_add(*theirs);
         }
     }
@@ -87,11 +114,6 @@ impl Histogram {
         let (from, to) = Self::values(bin);
         Some((f64::from(from) + f64::from(to)) / 2.0)
     }
-
-    /// Empties it.
-    pub fn clear(&mut self) {
-        self.bins.fill(0);
-    }
 }
 
 #[cfg(test)]
@@ -109,6 +131,15 @@ mod tests {
             next = u64::from(to) + 1;
         }
         assert_eq!(next, 1 << 32);
+    }
+
+    #[test]
+    fn bins_side_by_side_are_the_same() {
+        let bounds = (0..BINS).flat_map(|bin| <[u32; 2]>::from(Histogram::values(bin)));
+        for ns in bounds.filter(|&ns| ns != UNKNOWN) {
+            let both = Histogram::places(&[ns, UNKNOWN]);
+            assert_eq!(both, [Histogram::bin(ns) as u32, BINS as u32], "{ns}");
+        }
     }
 
     #[test]
@@ -141,6 +172,9 @@ mod tests {
             let (told, truth) = (merged.quantile(q).unwrap(), f64::from(all[rank - 1]));
             prop_assert!((told - truth).abs() <= Histogram::ERROR * truth, "{} {}", told, truth);
             prop_assert_eq!(merged.count(), Some(all.len() as u64));
+            for ns in all.into_iter().filter(|&ns| ns != UNKNOWN) {
+                prop_assert_eq!(Histogram::places(&[ns]), [Histogram::bin(ns) as u32]);
+            }
         }
     }
 }

@@ -6,13 +6,14 @@
 //! towers together, which other flows share.
 
 use super::bounded::Bounded;
-use super::pairs::{Pair, Pairs};
+use super::met::UNKNOWN;
+use super::pairs::{Before, Pair, Pairs};
 use super::sink::Inflated;
 use crate::hash::mixed;
 use crate::key::Key;
 
 /// Packets that a flow must have had at a switch before one is called inflated.
-const SEEN: u64 = 8;
+pub(super) const SEEN: u32 = 8;
 
 /// By what a latency is inflated.
 #[derive(Clone, Copy)]
@@ -39,7 +40,7 @@ impl Limits<'_> {
         (sum, seen): (u64, u64),
         (word, node, is_whole): (u64, u32, bool),
     ) -> bool {
-        if seen < SEEN {
+        if seen < SEEN.into() {
             return !is_whole && self.are_exceeded_by_all(latency, (sum, seen), (word, node));
         }
         is_above(latency, (sum, seen), self.percent)
@@ -49,11 +50,24 @@ impl Limits<'_> {
     fn are_exceeded_by_all(
         &self,
         latency: u32,
-        (sum, seen): (u64, u64),
+        before: (u64, u64),
         (word, node): (u64, u32),
     ) -> bool {
-        let others = of_pair(self.pairs.query(word, node), self.unit_ns);
-        others.is_some_and(|(more, others)| {
+        self.are_exceeded_with(latency, before, self.pairs.query(word, node))
+    }
+
+    /// The same, where `pair` is what pair towers have of a flow that is not whole.
+    #[inline(always)]
+    pub(super) fn are_exceeded_with(
+        &self,
+        latency: u32,
+        (sum, seen): (u64, u64),
+        pair: Pair,
+    ) -> bool {
+        if seen >= SEEN.into() {
+            return is_above(latency, (sum, seen), self.percent);
+        }
+        of_pair(pair, self.unit_ns).is_some_and(|(more, others)| {
             is_above(latency, (sum.saturating_add(more), seen + others), self.percent)
         })
     }
@@ -72,10 +86,30 @@ pub(super) fn is_above_pair(latency: u32, pair: Pair, unit_ns: u32, percent: u32
     of_pair(pair, unit_ns).is_some_and(|before| is_above(latency, before, percent))
 }
 
+/// Whether one of a packet's latencies may be inflated by what pair towers had before, of hops that
+/// they have nothing of: none is without that being said.
+#[inline(always)]
+pub(super) fn may_be_above_pairs<const MOST: usize>(
+    latencies: &[u32; MOST],
+    before: &Before<MOST>,
+    (unit_ns, percent): (u32, u32),
+) -> bool {
+    let times = u64::from(unit_ns).wrapping_mul(u64::from(percent / 100));
+    let mut may_be = 0;
+    for hop in 0..MOST {
+        let (sum, seen) = (before.latency[hop], before.packets[hop]);
+        // Neither side is larger than it is in truth, and the left one is what it is.
+        let is_above =
+            u64::from(latencies[hop]) * u64::from(seen) > u64::from(sum).wrapping_mul(times);
+        may_be |= u32::from(is_above && seen >= SEEN && latencies[hop] != UNKNOWN);
+    }
+    may_be != 0
+}
+
 /// Whether a latency is above so many hundredths of the mean of those seen, if these are enough.
 #[inline(always)]
 fn is_above(latency: u32, (sum, seen): (u64, u64), percent: u32) -> bool {
-    if seen < SEEN {
+    if seen < SEEN.into() {
         return false;
     }
     // Nearly all are below a whole number of means.

@@ -5,11 +5,12 @@
 
 use std::collections::BTreeMap;
 
+use super::cells::Cell;
 use super::histogram::Histogram;
+use super::nodes::Node;
 use super::paths::Path;
 use super::quarters::Quarters;
-use super::rows::Cell;
-use super::sink::{Inflated, Node, Share, Sink, Totals};
+use super::sink::{Inflated, Share, Sink, Totals};
 use crate::key::Key;
 
 /// A path and the packets that came by it.
@@ -47,13 +48,21 @@ pub struct NodeSums {
 impl NodeSums {
     /// Of a switch that no packet says anything of.
     pub fn none(node: u32) -> Self {
-        Self::of(node, Node::new())
+        let Node { packets, sum_ns, min_ns, max_ns, queued, queue_sum, queue_max } = Node::NONE;
+        let latencies = Histogram::default();
+        Self { node, packets, sum_ns, min_ns, max_ns, latencies, queued, queue_sum, queue_max }
     }
 
-    fn of(node: u32, sums: Node) -> Self {
-        let Node { packets, sum_ns, min_ns, max_ns, latencies, queued, queue_sum, queue_max } =
-            sums;
-        Self { node, packets, sum_ns, min_ns, max_ns, latencies, queued, queue_sum, queue_max }
+    /// Adds what an lcore has of the same switch, and its histogram's bins.
+    fn merge(&mut self, other: &Node, bins: &[u32]) {
+        self.packets += other.packets;
+        self.sum_ns += other.sum_ns;
+        self.min_ns = self.min_ns.min(other.min_ns);
+        self.max_ns = self.max_ns.max(other.max_ns);
+        self.latencies.merge_bins(bins);
+        self.queued += other.queued;
+        self.queue_sum += other.queue_sum;
+        self.queue_max = self.queue_max.max(other.queue_max);
     }
 }
 
@@ -150,15 +159,15 @@ impl<K: Key> Merged<K> {
         let shares: Vec<&Share<K>> = sink.shares().collect();
         let mut totals = Totals::default();
         let mut paths: BTreeMap<Path, u64> = BTreeMap::new();
-        let mut nodes: BTreeMap<u32, Node> = BTreeMap::new();
+        let mut nodes: BTreeMap<u32, NodeSums> = BTreeMap::new();
         let mut keys: Vec<K> = Vec::new();
         for share in &shares {
             totals.add(&share.totals());
-            share.paths.iter().for_each(|(path, packets)| {
-                *paths.entry(*path).or_default() += packets;
+            share.paths.iter().for_each(|(path, of)| {
+                *paths.entry(*path).or_default() += of.packets;
             });
-            share.nodes.iter().zip(&share.of_nodes).for_each(|(node, of)| {
-                nodes.entry(*node).or_insert_with(Node::new).merge(of);
+            share.nodes.all(&share.paths).iter().for_each(|(node, of, bins)| {
+                nodes.entry(*node).or_insert_with(|| NodeSums::none(*node)).merge(of, bins);
             });
             keys.extend(share.keys.iter());
         }
@@ -184,8 +193,8 @@ impl<K: Key> Merged<K> {
             }
             is_same
         });
-        let nodes = nodes.into_iter().map(|(node, of)| NodeSums::of(node, of));
-        Self { totals, nodes: nodes.collect(), paths, rows, keys, inflated }
+        let nodes = nodes.into_values().collect();
+        Self { totals, nodes, paths, rows, keys, inflated }
     }
 }
 
@@ -198,7 +207,8 @@ fn rows<K: Key>(shares: &[&Share<K>], paths: &[PathCount]) -> Vec<FlowRow<K>> {
             let path = share.paths.get(head.path);
             let number =
                 path.map_or(0, |path| paths.partition_point(|other| other.path < *path) as u32 + 1);
-            let hops = table.cells(at)[..path.map_or(0, |path| path.nodes().len())].to_vec();
+            let hops = path.map_or(0, |path| path.nodes().len());
+            let hops = table.cells().of(at).take(hops).collect();
             let (key, packets, is_exact) = (head.key, head.packets.into(), head.is_whole);
             let row = FlowRow {
                 key,

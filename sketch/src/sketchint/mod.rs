@@ -19,6 +19,7 @@
 //! is recorded.
 
 mod bounded;
+mod cells;
 mod claims;
 mod detail;
 mod histogram;
@@ -26,6 +27,7 @@ mod inflation;
 mod links;
 mod merged;
 mod met;
+mod nodes;
 mod pairs;
 mod paths;
 mod quarters;
@@ -36,6 +38,7 @@ mod tags;
 mod watch;
 
 pub use self::bounded::Bounded;
+pub use self::cells::Cell;
 pub use self::claims::Claims;
 pub use self::histogram::{BINS, Histogram};
 pub use self::links::{LinkSums, Links};
@@ -45,7 +48,7 @@ pub use self::pairs::{Pair, PairLevel, Pairs};
 pub use self::paths::{MOST_HOPS, MOST_PATHS, Path};
 pub use self::quarters::Quarters;
 pub use self::record::Words;
-pub use self::rows::{Cell, Rows, WAYS};
+pub use self::rows::{Rows, WAYS};
 pub use self::sink::{Shape, ShapeError, Sink, Totals};
 pub use self::watch::{Notes, Watch};
 
@@ -73,6 +76,6 @@ pub fn packet_word(flow: u64, seed: u64, (digest, number): (u64, u64)) -> u32 {
 pub fn pair_words(flow: u64, node: u32) -> [u32; Pairs::LEVELS] {
     let (lane0, lane1) = ((flow >> 32) as u32, flow as u32);
     let of_flow = [lane0, lane1, (lane0 ^ lane1).rotate_left(16)];
-    let of_node = [5, 6, 7].map(|shift| node ^ node >> shift);
-    std::array::from_fn(|level| of_flow[level] ^ of_node[level])
+    let of_node = [node ^ node >> 5, node ^ node >> 6, node ^ node >> 7];
+    [of_flow[0] ^ of_node[0], of_flow[1] ^ of_node[1], of_flow[2] ^ of_node[2]]
 }

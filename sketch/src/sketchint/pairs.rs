@@ -5,7 +5,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::met::Met;
 use super::pair_words;
+use super::paths::MOST_HOPS;
 use crate::part::Part;
 use crate::simd::Isa;
 
@@ -41,6 +43,50 @@ pub struct Pair {
     pub packets: Option<u32>,
 }
 
+/// What pair towers had of a flow at the hops of a packet before it: all bits set where all
+/// counters are full.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Before<const MOST: usize> {
+    /// The sum of its latencies, in units.
+    pub(super) latency: [u32; MOST],
+    /// Its packets; 0 behind the last hop.
+    pub(super) packets: [u32; MOST],
+}
+
+impl<const MOST: usize> Before<MOST> {
+    /// What full counters say of so many hops.
+    #[inline(always)]
+    fn unknown(hops: usize) -> Self {
+        let mut before = Self { latency: [u32::MAX; MOST], packets: [0; MOST] };
+        for hop in 0..MOST {
+            before.packets[hop] = if hop < hops { u32::MAX } else { 0 };
+        }
+        before
+    }
+
+    /// Lowers it at a hop to what a bucket has there, whose counters are full at `most`.
+    #[inline(always)]
+    fn lower(&mut self, hop: usize, [sum, packets]: [u32; 2], most: [u32; 2]) {
+        let sum = if sum == most[0] { u32::MAX } else { sum };
+        let packets = if packets == most[1] { u32::MAX } else { packets };
+        self.latency[hop] = self.latency[hop].min(sum);
+        self.packets[hop] = self.packets[hop].min(packets);
+    }
+
+    /// What they had at one.
+    #[inline(always)]
+    pub(super) fn pair(&self, hop: usize) -> Pair {
+        let known = |counter| Some(counter).filter(|&it| it != u32::MAX);
+        Pair { latency: known(self.latency[hop]), packets: known(self.packets[hop]) }
+    }
+}
+
+/// A bucket to which a packet is added, whose counters are full at `most`.
+#[inline(always)]
+fn raised([sum, packets]: [u32; 2], latency: u32, most: [u32; 2]) -> [u32; 2] {
+    [sum.saturating_add(latency).min(most[0]), packets.saturating_add(1).min(most[1])]
+}
+
 /// Arrays of buckets. A counter at its maximum is full and stands for infinity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pairs {
@@ -73,8 +119,10 @@ impl Level {
     }
 
     /// The largest counters.
+    #[inline(always)]
     fn most(&self) -> [u32; 2] {
-        [self.shape.latency_bits, self.shape.packet_bits].map(PairLevel::most)
+        let PairLevel { latency_bits, packet_bits, .. } = self.shape;
+        [PairLevel::most(latency_bits), PairLevel::most(packet_bits)]
     }
 
     #[inline(always)]
@@ -103,7 +151,39 @@ impl Level {
     #[inline(always)]
     fn add(&mut self, at: usize, more: [u32; 2]) {
         let (sums, most) = (self.get(at), self.most());
-        self.set(at, [0, 1].map(|of| sums[of].saturating_add(more[of]).min(most[of])));
+        let more = |of: usize| sums[of].saturating_add(more[of]).min(most[of]);
+        self.set(at, [more(0), more(1)]);
+    }
+
+    /// Counts a packet in one bucket after the other, and lowers `before` to what was there.
+    #[inline(always)]
+    fn count_all<const MOST: usize>(
+        &mut self,
+        places: &[u32],
+        latencies: &[u32; MOST],
+        before: &mut Before<MOST>,
+    ) {
+        let most = self.most();
+        let hops = places.iter().zip(latencies).enumerate();
+        match &mut self.buckets {
+            Buckets::Narrow(buckets) => {
+                let bits = self.shape.latency_bits;
+                for (hop, (&at, &latency)) in hops {
+                    let bucket = &mut buckets[at as usize];
+                    let sums = [*bucket & most[0], *bucket >> bits];
+                    before.lower(hop, sums, most);
+                    let sums = raised(sums, latency, most);
+                    *bucket = sums[0] | sums[1] << bits;
+                }
+            }
+            Buckets::Wide(buckets) => {
+                for (hop, (&at, &latency)) in hops {
+                    let bucket = &mut buckets[at as usize];
+                    before.lower(hop, *bucket, most);
+                    *bucket = raised(*bucket, latency, most);
+                }
+            }
+        }
     }
 
     fn all(&self) -> impl Iterator<Item = [u32; 2]> + '_ {
@@ -160,28 +240,71 @@ impl Pairs {
     /// Its buckets, one of each array.
     #[inline(always)]
     pub(super) fn places(&self, flow: u64, node: u32) -> [u32; Self::LEVELS] {
-        let words = pair_words(flow, node);
-        std::array::from_fn(|at| self.levels[at].part.bucket(words[at]))
+        let (words, mut places) = (pair_words(flow, node), [0; Self::LEVELS]);
+        for level in 0..Self::LEVELS {
+            places[level] = self.levels[level].part.bucket(words[level]);
+        }
+        places
     }
 
-    /// Its buckets at each of these switches, whose lines are asked for.
+    /// Its buckets at several switches, of each array.
     #[inline(always)]
-    pub(super) fn prefetch(
+    pub(super) fn all_places<const MOST: usize>(
         &self,
-        isa: impl Isa,
         flow: u64,
-        nodes: &[u32],
-        places: &mut [[u32; Self::LEVELS]],
-    ) {
-        for (&node, places) in nodes.iter().zip(places) {
-            *places = self.places(flow, node);
-            for (level, &at) in self.levels.iter().zip(&*places) {
+        nodes: &[u32; MOST],
+    ) -> [[u32; MOST]; Self::LEVELS] {
+        let mut places = [[0; MOST]; Self::LEVELS];
+        for level in 0..Self::LEVELS {
+            let part = self.levels[level].part;
+            for hop in 0..MOST {
+                places[level][hop] = part.bucket(pair_words(flow, nodes[hop])[level]);
+            }
+        }
+        places
+    }
+
+    /// Asks for the lines of a flow's buckets at the switches that a packet came by.
+    #[inline(always)]
+    pub(super) fn prefetch(&self, isa: impl Isa, flow: u64, met: &Met<'_>) {
+        let places = self.all_places(flow, met.places);
+        for (level, places) in self.levels.iter().zip(&places) {
+            for &at in &places[..met.len()] {
                 match &level.buckets {
                     Buckets::Narrow(buckets) => isa.prefetch(buckets, at as usize),
                     Buckets::Wide(buckets) => isa.prefetch(buckets, at as usize),
                 }
             }
         }
+    }
+
+    /// Adds a packet to the buckets of its first `hops` hops, one after the other, with latencies
+    /// in units. Gives what was there before.
+    #[inline(always)]
+    pub(super) fn insert_all<const MOST: usize>(
+        &mut self,
+        places: [[u32; MOST]; Self::LEVELS],
+        latencies: &[u32; MOST],
+        hops: usize,
+    ) -> Before<MOST> {
+        let mut before = Before::unknown(hops);
+        for (level, places) in self.levels.iter_mut().zip(&places) {
+            level.count_all(&places[..hops.min(MOST)], latencies, &mut before);
+        }
+        before
+    }
+
+    /// What is known of a flow at the switches that a packet came by.
+    #[inline(always)]
+    pub(super) fn query_all(&self, flow: u64, met: &Met<'_>) -> Before<MOST_HOPS> {
+        let (places, mut before) = (self.all_places(flow, met.places), Before::unknown(met.len()));
+        for (level, places) in self.levels.iter().zip(&places) {
+            let most = level.most();
+            for (hop, &at) in places[..met.len()].iter().enumerate() {
+                before.lower(hop, level.get(at as usize), most);
+            }
+        }
+        before
     }
 
     /// Adds packets to buckets, as [`insert`](Self::insert) does.

@@ -2,6 +2,7 @@
 
 use super::bounded::Bounded;
 use super::met::Met;
+use super::nodes::Sums;
 use crate::hash::mixed;
 
 /// Most hops of a path.
@@ -44,9 +45,7 @@ impl Path {
     /// Whether a packet came by it.
     #[inline(always)]
     fn is_of(&self, met: &Met<'_>) -> bool {
-        usize::from(self.len) == met.latencies.len()
-            && self.is_partial == met.is_partial
-            && self.nodes == *met.places
+        self.len == met.hops && self.is_partial == met.is_partial && self.nodes == *met.places
     }
 
     fn hash(&self) -> u64 {
@@ -55,8 +54,8 @@ impl Path {
     }
 }
 
-/// Paths that are found without their hash.
-const RECENT: usize = 256;
+/// Paths that are found without their hash, at most.
+const RECENT: usize = 2048;
 
 /// A few bits of a path, of which those of other paths are likely others: all nodes at once, where
 /// [`Path::hash`] goes from one to the next.
@@ -71,8 +70,10 @@ fn few_bits(met: &Met<'_>) -> usize {
         }
         odd
     };
-    let products = met.places.iter().zip(ODD).map(|(node, odd)| node.wrapping_mul(odd));
-    let sum = products.fold(u32::from(met.is_partial), u32::wrapping_add);
+    let mut sum = u32::from(met.is_partial);
+    for at in 0..MOST_HOPS {
+        sum = sum.wrapping_add(met.places[at].wrapping_mul(ODD[at]));
+    }
     (sum.wrapping_mul(ODD[0]) >> (32 - RECENT.ilog2())) as usize
 }
 
@@ -87,13 +88,23 @@ pub(super) struct Ways {
     pub(super) is_plain: bool,
 }
 
-/// The paths of a window, with the packets that came by each.
+/// What is kept of a path.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+pub(super) struct OfPath {
+    /// Latencies at its switches.
+    pub(super) sums: Sums,
+    /// Its packets.
+    pub(super) packets: u64,
+    pub(super) ways: Ways,
+}
+
+/// The paths of a window, with what is kept of each.
 #[derive(Clone, Debug)]
 pub(super) struct Paths {
     table: Bounded<Path>,
-    packets: Vec<u64>,
-    ways: Vec<Ways>,
-    /// The number of a path by its few bits, the last one that came: the others need no hash.
+    of: Vec<OfPath>,
+    /// By few bits of a path its number, of the last one that came: the others need no hash.
     recent: Box<[u16; RECENT]>,
 }
 
@@ -101,42 +112,47 @@ impl Paths {
     pub(super) fn new(capacity: usize) -> Self {
         Self {
             table: Bounded::new(capacity),
-            packets: Vec::with_capacity(capacity),
-            ways: Vec::with_capacity(capacity),
+            of: Vec::with_capacity(capacity),
             recent: Box::new([0; RECENT]),
         }
     }
 
-    /// Counts a packet of the path that it came by and gives the path's number, from 1 on; `None`
+    /// The number of the last path that came with the same few bits, 0 where none has.
+    #[inline(always)]
+    pub(super) fn recent(&self, met: &Met<'_>) -> u16 {
+        self.recent[few_bits(met) % RECENT]
+    }
+
+    /// The number of the path that a packet came by, from 1 on, which is likely `likely`; `None`
     /// where there is no room for another path. Of a new path `find` says what there is to find
     /// out.
     #[inline(always)]
-    pub(super) fn count(&mut self, met: &Met<'_>, find: impl FnOnce(&Path) -> Ways) -> Option<u16> {
-        let bits = few_bits(met);
-        let recent = usize::from(self.recent[bits]);
-        let at = match self.table.get(recent) {
-            Some(path) if path.is_of(met) => recent,
-            _ => self.place(met, bits, find)?,
-        };
-        *self.packets.get_mut(at)? += 1;
-        u16::try_from(at + 1).ok()
+    pub(super) fn number(
+        &mut self,
+        met: &Met<'_>,
+        likely: u16,
+        find: impl FnOnce(&Path) -> Ways,
+    ) -> Option<u16> {
+        match self.get(likely) {
+            Some(path) if path.is_of(met) => Some(likely),
+            _ => self.place(met, find),
+        }
     }
 
     #[inline(never)]
-    fn place(
-        &mut self,
-        met: &Met<'_>,
-        bits: usize,
-        find: impl FnOnce(&Path) -> Ways,
-    ) -> Option<usize> {
+    fn place(&mut self, met: &Met<'_>, find: impl FnOnce(&Path) -> Ways) -> Option<u16> {
+        let recent = self.recent(met);
+        if self.get(recent).is_some_and(|path| path.is_of(met)) {
+            return Some(recent);
+        }
         let path = Path::new(met.nodes().iter().copied(), met.is_partial);
         let at = self.table.place(path.hash(), &path)?;
-        if at == self.packets.len() {
-            self.packets.push(0);
-            self.ways.push(find(&path));
+        if at == self.of.len() {
+            self.of.push(OfPath { sums: Sums::NONE, packets: 0, ways: find(&path) });
         }
-        self.recent[bits] = at as u16;
-        Some(at)
+        let number = u16::try_from(at + 1).ok()?;
+        self.recent[few_bits(met) % RECENT] = number;
+        Some(number)
     }
 
     /// The path with this number.
@@ -145,15 +161,21 @@ impl Paths {
         self.table.get(usize::from(number).checked_sub(1)?)
     }
 
+    /// What is kept of the path with this number.
+    #[inline(always)]
+    pub(super) fn of_mut(&mut self, number: u16) -> Option<&mut OfPath> {
+        self.of.get_mut(usize::from(number).checked_sub(1)?)
+    }
+
     /// What was found out of the path with this number.
     #[inline(always)]
     pub(super) fn ways(&self, number: u16) -> Option<&Ways> {
-        self.ways.get(usize::from(number).checked_sub(1)?)
+        self.of.get(usize::from(number).checked_sub(1)?).map(|of| &of.ways)
     }
 
-    /// All paths with their packets, by their numbers.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&Path, u64)> {
-        self.table.iter().zip(self.packets.iter().copied())
+    /// All paths with what is kept of each, by their numbers.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Path, &OfPath)> {
+        self.table.iter().zip(&self.of)
     }
 
     /// Packets whose path found no room.
@@ -162,13 +184,13 @@ impl Paths {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        let of_path = size_of::<u64>() + size_of::<Ways>();
-        self.table.bytes() + self.packets.capacity() * of_path + size_of_val(&*self.recent)
+        let of_path = size_of::<OfPath>();
+        self.table.bytes() + self.of.capacity() * of_path + size_of_val(&*self.recent)
     }
 
     pub(super) fn clear(&mut self) {
         self.table.clear();
-        self.packets.clear();
-        self.ways.clear();
+        self.of.clear();
+        self.recent.fill(0);
     }
 }

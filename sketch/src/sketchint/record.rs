@@ -5,107 +5,28 @@
 //! are asked for; then each packet. Nearly all have their flow's only row and a path that comes by
 //! no switch twice, of which each hop costs an entry of its switch's histogram and a cell.
 
+mod burst;
 #[cfg(test)]
 mod tests;
 
-use super::bounded::Bounded;
+use self::burst::{RecordBurst, RecordOwns};
+use super::cells::Cells;
 use super::flow_word;
 use super::inflation::{self, Limits};
 use super::met::{Met, UNKNOWN};
+use super::nodes::FEW_HOPS;
 use super::pairs::Pairs;
-use super::paths::{MOST_HOPS, Path, Ways};
-use super::rows::{Cell, Head, Matches, Rows};
+use super::paths::{MOST_HOPS, Path};
+use super::rows::{Head, Matches, Rows};
 use super::sink::{Share, Sink};
 use super::watch::Watch;
-use crate::burst::{BURST, Column};
-use crate::hash::{HashColumns, Hashes, mixed};
+use crate::burst::BURST;
+use crate::hash::{HashColumns, Hashes};
 use crate::key::Key;
-use crate::simd::{Engine, Isa, Work};
-use crate::tower::Rule;
+use crate::simd::{Engine, Isa, Scalar};
 
 /// A word of each packet's flow, for [what comes later](Sink::record_owns).
 pub type Words = [u64; BURST];
-
-struct RecordBurst<'a, K, W> {
-    sink: &'a mut Sink<K>,
-    watch: &'a mut W,
-    hashes: &'a HashColumns,
-    keys: &'a [K],
-    met: &'a [Option<Met<'a>>],
-    at_us: u32,
-}
-
-impl<K: Key, W: Watch> Work for RecordBurst<'_, K, W> {
-    type Output = Words;
-
-    #[inline(always)]
-    fn work(self, isa: impl Isa) -> Words {
-        let Self { sink, watch, hashes, keys, met, at_us } = self;
-        let packets = keys.len().min(BURST);
-        let words: Words = std::array::from_fn(|at| flow_word(&hashes.of(at)));
-        if let Some(rows) = &sink.share.rows {
-            for &word in &words[..packets] {
-                if let Some(row) = rows.likely(word) {
-                    rows.prefetch(isa, row);
-                }
-            }
-        }
-        let sizes = match sink.shape.rule {
-            Rule::Cm => sink.sizes.insert_burst::<true>(packets, hashes),
-            rule => {
-                let mut sizes = Column::ZERO;
-                for (at, size) in sizes.0[..packets].iter_mut().enumerate() {
-                    *size = sink.sizes.insert_weight(&hashes.of(at), 1, rule);
-                }
-                sizes
-            }
-        };
-        let (own, share) = (sink.own, &mut sink.share);
-        share.totals.packets += packets as u64;
-        let mut numbers = [Some(0); BURST];
-        for (number, met) in numbers.iter_mut().zip(met) {
-            if let Some(met) = met {
-                *number = share.count_path(met, own);
-            }
-        }
-        for (&number, met) in numbers.iter().zip(met) {
-            if let Some(met) = met {
-                share.count_nodes(number, met);
-            }
-        }
-        let mut of_flows = [Matches::NONE; BURST];
-        let mut changes = 0;
-        if let Some(rows) = &share.rows {
-            changes = rows.changes();
-            for (of_flow, (&word, key)) in of_flows.iter_mut().zip(words.iter().zip(keys)) {
-                *of_flow = rows.of_flow(word, key);
-            }
-        }
-        let mut places = [[[0; Pairs::LEVELS]; MOST_HOPS]; BURST];
-        for (at, places) in places[..packets].iter_mut().enumerate() {
-            if of_flows[at].len() == 0
-                && let Some(met) = of_packet(met, at)
-            {
-                sink.pairs.prefetch(isa, words[at], met.nodes(), places);
-            }
-        }
-        for at in 0..packets {
-            let of = (words[at], &keys[at], sizes.0[at]);
-            let met = of_packet(met, at).map(|met| (numbers[at], met));
-            // Rows that came or went have changed those of others as well.
-            let of_flow = match &sink.share.rows {
-                Some(rows) if rows.changes() != changes => rows.of_flow(of.0, of.1),
-                _ => of_flows[at],
-            };
-            let has_row = sink.record_in_row((of, of_flow), met, at_us, (at, watch));
-            if !has_row && let Some((_, met)) = met {
-                let places = (of_flows[at].len() == 0).then_some(&places[at]);
-                sink.record_in_pairs((words[at], &keys[at]), &met, places, at_us);
-            }
-        }
-        words
-    }
-}
 
 impl<K: Key> Sink<K> {
     /// Records the packets of a burst, at most [`BURST`], by the instructions of `engine`: `met` is
@@ -145,30 +66,58 @@ impl<K: Key> Sink<K> {
         let size = self.sizes.insert_weight(hashes, 1, self.shape.rule);
         let word = flow_word(hashes);
         let Self { own, share, .. } = self;
-        let met = met.map(|met| (share.count_path(&met, *own), met));
-        if let Some((number, met)) = &met {
-            share.count_nodes(*number, met);
-        }
-        let of_flow = share.of_flow(word, key);
-        if !self.record_in_row(((word, key, size), of_flow), met, at_us, (0, &mut ()))
+        let mut numbers = [Some(0); BURST];
+        let of_flow = share.of_flow(Scalar, word, key);
+        let mut of_flows = [Matches::NONE; BURST];
+        of_flows[0] = of_flow;
+        share.count_paths(&[met], *own, &of_flows, &mut numbers);
+        let met = met.map(|met| (numbers[0], met));
+        let of = ((word, key, size), of_flow);
+        if !self.record_in_row(Scalar, of, met, at_us, (0, &mut ()))
             && let Some((_, met)) = met
         {
-            self.record_in_pairs((word, key), &met, None, at_us);
+            self.record_in_pairs((word, key), &met, at_us);
         }
     }
 
-    /// Adds a packet that found no row to the pair towers, to these buckets where they are at hand.
+    /// Adds a packet that found no row to the pair towers.
     #[inline(always)]
-    fn record_in_pairs(
+    fn record_in_pairs(&mut self, of: (u64, &K), met: &Met<'_>, at_us: u32) {
+        if met.len() <= FEW_HOPS {
+            self.add_all_to_pairs::<FEW_HOPS>(of, met, at_us);
+        } else {
+            self.add_all_to_pairs::<MOST_HOPS>(of, met, at_us);
+        }
+    }
+
+    /// Adds up to `MOST` hops of a packet without a row to their buckets of the pair towers, and
+    /// counts those latencies that are inflated by what these had before.
+    #[inline(always)]
+    fn add_all_to_pairs<const MOST: usize>(
         &mut self,
         (word, key): (u64, &K),
         met: &Met<'_>,
-        places: Option<&[[u32; Pairs::LEVELS]; MOST_HOPS]>,
         at_us: u32,
     ) {
-        for (hop, (&node, &latency)) in met.nodes().iter().zip(met.latencies).enumerate() {
-            let places = places.map_or_else(|| self.pairs.places(word, node), |of| of[hop]);
-            self.add_to_pairs((word, key), (node, latency), places, at_us);
+        let Self { shape, inflation_percent: percent, pairs, share, .. } = self;
+        let Some((nodes, latencies)) = met.places.first_chunk().zip(met.column.first_chunk())
+        else {
+            return;
+        };
+        let hops = met.len().min(MOST);
+        let units = all_units::<MOST>(latencies, shape.unit_ns);
+        let before = pairs.insert_all(pairs.all_places(word, nodes), &units, hops);
+        let limit = (shape.unit_ns, *percent);
+        if !inflation::may_be_above_pairs(latencies, &before, limit) {
+            return;
+        }
+        for (hop, (&node, &latency)) in met.nodes().iter().zip(met.latencies()).enumerate() {
+            let before = before.pair(hop);
+            if latency != UNKNOWN
+                && inflation::is_above_pair(latency, before, shape.unit_ns, *percent)
+            {
+                share.note((word, key), (node, latency), false, at_us);
+            }
         }
     }
 
@@ -192,36 +141,37 @@ impl<K: Key> Sink<K> {
         pairs.insert_at(places, units(known(latency), shape.unit_ns), 1);
     }
 
-    /// Records a packet in a row of its flow, which are `of_flow`. `size` is how many packets the
-    /// flow has had by the tower of sizes; what the packet met comes with the path's number, and
-    /// `at` is the packet's number for `watch`. Gives whether the packet is in a row.
+    /// Counts a packet in its flow's only row, if it has one, and that is of the path with this
+    /// number. Gives the row, and whether the flow is whole.
     #[inline(always)]
-    fn record_in_row<W: Watch>(
+    fn count_in_only_row(&mut self, of_flow: Matches, path: u16) -> Option<(usize, bool)> {
+        let row = of_flow.only()?;
+        let head = self.share.rows.as_mut()?.head_mut(row);
+        if head.path != path || head.packets == u32::MAX {
+            return None;
+        }
+        head.packets += 1;
+        Some((row, head.is_whole))
+    }
+
+    /// Keeps the key of a flow that has had so many packets, if these are many. The packet is in
+    /// this row, if in any.
+    #[inline(always)]
+    fn keep_large<W: Watch>(
         &mut self,
-        ((word, key, size), of_flow): ((u64, &K, u32), Matches),
-        met: Option<(Option<u16>, Met<'_>)>,
-        at_us: u32,
+        (word, key, size): (u64, &K, u32),
+        row: Option<usize>,
         (at, watch): (usize, &mut W),
-    ) -> bool {
-        let Self { shape, own, key_packets, inflation_percent, pairs, share, .. } = self;
-        let number = met.map_or(Some(0), |(number, _)| number);
-        let hops = met.map_or(0, |(_, met)| met.nodes().len());
-        let Share { rows, paths, keys, .. } = share;
-        let row = rows.as_mut().and_then(|rows| match number {
-            Some(number) if hops <= usize::from(shape.hops) => {
-                rows.count((word, key), of_flow, number, |head, cells| {
-                    let nodes = paths.get(head.path).map_or(&[][..], Path::nodes);
-                    spill(head, nodes, cells, *own, (pairs, shape.unit_ns));
-                })
-            }
-            // A path that has no number, or too many hops.
-            _ => {
-                rows.refuse(word, key);
-                None
-            }
-        });
-        let head = row.and_then(|row| Some(rows.as_mut()?.head_mut(row)));
-        if size > *key_packets {
+    ) {
+        if size <= self.key_packets.min(watch.heavy_packets()) {
+            return;
+        }
+        let Share { rows, keys, .. } = &mut self.share;
+        let head = match (rows, row) {
+            (Some(rows), Some(row)) => Some(rows.head_mut(row)),
+            _ => None,
+        };
+        if size > self.key_packets {
             match head {
                 Some(head) if head.is_kept => {}
                 Some(head) => head.is_kept = keys.place(word, key).is_some(),
@@ -234,8 +184,41 @@ impl<K: Key> Sink<K> {
         {
             watch.heavy(at, number);
         }
+    }
+
+    /// Records a packet in a row of its flow, which are `of_flow`. `size` is how many packets the
+    /// flow has had by the tower of sizes; what the packet met comes with the path's number, and
+    /// `at` is the packet's number for `watch`. Gives whether the packet is in a row.
+    #[inline(always)]
+    fn record_in_row<W: Watch>(
+        &mut self,
+        isa: impl Isa,
+        ((word, key, size), of_flow): ((u64, &K, u32), Matches),
+        met: Option<(Option<u16>, Met<'_>)>,
+        at_us: u32,
+        (at, watch): (usize, &mut W),
+    ) -> bool {
+        let Self { shape, own, pairs, share, .. } = self;
+        let number = met.map_or(Some(0), |(number, _)| number);
+        let hops = met.map_or(0, |(_, met)| met.len());
+        let Share { rows, paths, .. } = share;
+        let mut row = None;
+        if let Some(rows) = rows {
+            match number {
+                Some(number) if hops <= usize::from(shape.hops) => {
+                    row = rows.count((word, key), of_flow, number, |head, cells, row| {
+                        let nodes = paths.get(head.path).map_or(&[][..], Path::nodes);
+                        spill(head, nodes, (cells, row), *own, (pairs, shape.unit_ns));
+                    });
+                }
+                // A path that has no number, or too many hops.
+                _ => rows.refuse(word, key),
+            }
+        }
+        self.keep_large((word, key, size), row, (at, watch));
+        let Self { shape, own, inflation_percent, pairs, share, .. } = self;
         let (Some((_, met)), Some(row)) = (met, row) else { return row.is_some() };
-        let is_alone = of_flow.iter().all(|other| other == row);
+        let is_alone = !of_flow.has_other(row);
         if W::NOTES && !is_alone && share.is_new_path(row, of_flow) {
             watch.new_path(at);
         }
@@ -244,7 +227,9 @@ impl<K: Key> Sink<K> {
         let (own, percent, unit_ns) = (*own, *inflation_percent, shape.unit_ns);
         let limits = Limits { own, percent, at_us, pairs, unit_ns };
         if is_alone && is_plain {
-            share.add_plainly((word, key, row), &met, limits, (at, watch));
+            let is_whole = share.rows.as_ref().is_some_and(|rows| rows.head(row).is_whole);
+            let of = (word, key, (row, is_whole));
+            share.add_plainly(isa, of, &met, limits, (at, watch));
         } else {
             share.add(key, (word, row), &met, limits, (at, watch));
         }
@@ -274,22 +259,16 @@ impl<K: Key> Sink<K> {
         watch: &mut impl Watch,
     ) {
         let Some(node) = self.own else { return };
-        let of_flow = self.share.of_flow(word, key);
+        self.share.nodes.count_own(node, latency, 1);
+        let of_flow = self.share.of_flow(Scalar, word, key);
         self.record_own_in_row((word, key, of_flow), (node, latency), at_us, watch);
     }
 
-    /// The same of up to [`BURST`] packets: each one's word, key and latency.
+    /// The same of up to [`BURST`] packets, each with its word, key and latency, by the instructions
+    /// of `engine`.
     #[inline]
-    pub fn record_owns(&mut self, packets: &[(u64, K, u32)], at_us: u32) {
-        let Some(node) = self.own else { return };
-        // No row comes or goes in between.
-        let mut of_flows = [Matches::NONE; BURST];
-        for (of_flow, (word, key, _)) in of_flows.iter_mut().zip(packets) {
-            *of_flow = self.share.of_flow(*word, key);
-        }
-        for (of_flow, &(word, ref key, latency)) in of_flows.into_iter().zip(packets) {
-            self.record_own_in_row((word, key, of_flow), (node, latency), at_us, &mut ());
-        }
+    pub fn record_owns(&mut self, engine: Engine, packets: &[(u64, K, u32)], at_us: u32) {
+        engine.run(RecordOwns { sink: self, packets, at_us });
     }
 
     #[inline(always)]
@@ -301,7 +280,6 @@ impl<K: Key> Sink<K> {
         watch: &mut impl Watch,
     ) {
         let Self { shape, inflation_percent: percent, pairs, share, .. } = self;
-        share.note_own(node, latency);
         if let Some(row) = of_flow.first() {
             // The row has the packet, whatever is known of its latency.
             if latency == UNKNOWN {
@@ -316,15 +294,8 @@ impl<K: Key> Sink<K> {
             let is_plain = path == 0 || paths.ways(path).is_some_and(|it| it.is_plain);
             if of_flow.len() > 1 || !is_plain {
                 share.note_inflation(key, (word, row), (node, latency), limits, (0, watch));
-                let cells = share.rows.as_mut().map(|rows| rows.cells_mut(row));
-                if let Some(cell) = cells.and_then(|cells| cells.last_mut()) {
-                    cell.add(latency);
-                }
-                let quarters = share.rows.as_mut().and_then(|rows| rows.quarters_mut(row));
-                if let Some(own) = quarters.and_then(|quarters| quarters.last_mut()) {
-                    own.add(latency);
-                }
-            } else if let Some(cell) = rows.cells_mut(row).last_mut() {
+            } else {
+                let cell = rows.cells().last(row);
                 let before = (cell.sum_ns, cell.known.into());
                 if limits.are_exceeded(latency, before, (word, node, is_whole)) {
                     let table = (inflated, &mut **of_inflated);
@@ -333,7 +304,9 @@ impl<K: Key> Sink<K> {
                         watch.inflated(0, node, latency);
                     }
                 }
-                cell.add(latency);
+            }
+            if let Some(rows) = &mut share.rows {
+                rows.cells_mut().add_to_last(row, latency);
                 if let Some(own) = rows.quarters_mut(row).and_then(|of| of.last_mut()) {
                     own.add(latency);
                 }
@@ -351,50 +324,42 @@ impl<K: Key> Sink<K> {
 impl<K: Key> Share<K> {
     /// The rows of a flow.
     #[inline(always)]
-    fn of_flow(&self, word: u64, key: &K) -> Matches {
-        self.rows.as_ref().map_or(Matches::NONE, |rows| rows.of_flow(word, key))
+    fn of_flow(&self, isa: impl Isa, word: u64, key: &K) -> Matches {
+        match &self.rows {
+            Some(rows) => rows.of_flow(isa, word, key),
+            None => Matches::NONE,
+        }
     }
 
-    /// Counts a packet's path. Gives the path's number.
+    /// Counts the paths of a burst's packets, and what these say of the switches there; of each the
+    /// rows of its flow are known. Gives the paths' numbers, and a bit for each packet whose path
+    /// comes by no switch twice.
     #[inline(always)]
-    fn count_path(&mut self, met: &Met<'_>, own: Option<u32>) -> Option<u16> {
-        let Self { totals, paths, nodes, .. } = self;
-        totals.int_packets += 1;
-        totals.partial += u64::from(met.is_partial);
-        paths.count(met, |path| ways(path, nodes, own))
-    }
-
-    /// Counts what a packet says of the switches that it came by, on the path with this number.
-    #[inline(always)]
-    fn count_nodes(&mut self, number: Option<u16>, met: &Met<'_>) {
-        let Self { paths, nodes, of_nodes, .. } = self;
-        let hops = met.latencies.iter().zip(met.queued);
-        let Some(ways) = number.and_then(|number| paths.ways(number)) else {
-            for (&node, (&latency, &queued)) in met.nodes().iter().zip(hops) {
-                let at = nodes.place(mixed(node.into()), &node);
-                if let Some(of) = at.and_then(|at| of_nodes.get_mut(at)) {
-                    of.add(latency, queued);
-                }
+    fn count_paths(
+        &mut self,
+        met: &[Option<Met<'_>>],
+        own: Option<u32>,
+        of_flows: &[Matches; BURST],
+        numbers: &mut [Option<u16>; BURST],
+    ) -> u32 {
+        let Self { totals, paths, nodes, rows, .. } = self;
+        // A packet likely comes by the path of its flow's packets before.
+        let mut likely = [0; BURST];
+        for ((likely, met), of_flow) in likely.iter_mut().zip(met).zip(of_flows) {
+            let Some(met) = met else { continue };
+            totals.int_packets += 1;
+            totals.partial += u64::from(met.is_partial);
+            *likely = match (&*rows, of_flow.first()) {
+                (Some(rows), Some(row)) => rows.head(row).path,
+                _ => paths.recent(met),
+            };
+        }
+        for ((number, met), &likely) in numbers.iter_mut().zip(met).zip(&likely) {
+            if let Some(met) = met {
+                *number = paths.number(met, likely, |path| nodes.ways(path, own));
             }
-            return;
-        };
-        if ways.unknown > 0 {
-            nodes.refuse(ways.unknown.into());
         }
-        for (&node, (&latency, &queued)) in ways.nodes.iter().zip(hops) {
-            if let Some(of) = of_nodes.get_mut(usize::from(node)) {
-                of.add(latency, queued);
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn note_own(&mut self, node: u32, latency: u32) {
-        let Self { nodes, of_nodes, own_node, .. } = self;
-        *own_node = own_node.or_else(|| nodes.place(mixed(node.into()), &node));
-        if let Some(of) = own_node.and_then(|at| of_nodes.get_mut(at)) {
-            of.add(latency, UNKNOWN);
-        }
+        nodes.count(paths, met, numbers)
     }
 
     /// Whether a row has its first packet, of a whole path, and its flow others of another.
@@ -413,29 +378,34 @@ impl<K: Key> Share<K> {
     #[inline(always)]
     fn add_plainly(
         &mut self,
-        (word, key, row): (u64, &K, usize),
+        isa: impl Isa,
+        (word, key, (row, is_whole)): (u64, &K, (usize, bool)),
         met: &Met<'_>,
         limits: Limits<'_>,
         (at, watch): (usize, &mut impl Watch),
     ) {
         let Self { rows: Some(rows), inflated, of_inflated, .. } = self else { return };
-        let is_whole = rows.head(row).is_whole;
-        let cells = rows.cells_mut(row).iter_mut();
-        for ((cell, &latency), &node) in cells.zip(met.latencies).zip(met.nodes()) {
-            if latency == UNKNOWN {
-                continue;
-            }
-            let before = (cell.sum_ns, cell.known.into());
-            if limits.are_exceeded(latency, before, (word, node, is_whole)) {
-                let table = (&mut *inflated, &mut **of_inflated);
-                inflation::note(table, is_whole, (word, key), (node, latency), limits.at_us);
-                if is_whole {
-                    watch.inflated(at, node, latency);
+        if rows.cells_mut().add_all(isa, row, met, (limits.percent / 100, is_whole)) {
+            let others = (!is_whole).then(|| limits.pairs.query_all(word, met));
+            for (hop, (&node, &latency)) in met.nodes().iter().zip(met.latencies()).enumerate() {
+                if latency == UNKNOWN {
+                    continue;
+                }
+                let before = rows.cells().get(row, hop).before(latency);
+                let is_inflated = match &others {
+                    Some(others) => limits.are_exceeded_with(latency, before, others.pair(hop)),
+                    None => limits.are_exceeded(latency, before, (word, node, true)),
+                };
+                if is_inflated {
+                    let table = (&mut *inflated, &mut **of_inflated);
+                    inflation::note(table, is_whole, (word, key), (node, latency), limits.at_us);
+                    if is_whole {
+                        watch.inflated(at, node, latency);
+                    }
                 }
             }
-            cell.add(latency);
         }
-        add_by_size(rows, row, met.latencies);
+        add_by_size(rows, row, met.latencies());
     }
 
     /// Adds a packet's latencies to its row.
@@ -448,16 +418,16 @@ impl<K: Key> Share<K> {
         limits: Limits<'_>,
         (at, watch): (usize, &mut impl Watch),
     ) {
-        for (&node, &latency) in met.nodes().iter().zip(met.latencies) {
+        for (&node, &latency) in met.nodes().iter().zip(met.latencies()) {
             self.note_inflation(key, (word, row), (node, latency), limits, (at, watch));
         }
         let Some(rows) = &mut self.rows else { return };
-        for (cell, &latency) in rows.cells_mut(row).iter_mut().zip(met.latencies) {
+        for (hop, &latency) in met.latencies().iter().enumerate() {
             if latency != UNKNOWN {
-                cell.add(latency);
+                rows.cells_mut().add(row, hop, latency);
             }
         }
-        add_by_size(rows, row, met.latencies);
+        add_by_size(rows, row, met.latencies());
     }
 
     /// Counts an inflated latency. Estimates leave half of the room to flows whose packets are all
@@ -483,11 +453,11 @@ impl<K: Key> Share<K> {
         }
         let is_whole = rows.head(row).is_whole;
         let (mut sum, mut seen) = (0_u64, 0_u64);
-        for row in rows.of_flow(word, key).iter() {
-            let cells = rows.cells(row);
+        for row in rows.of_flow(Scalar, word, key).iter() {
+            let cells = rows.cells();
             let nodes = paths.get(rows.head(row).path).map_or(&[][..], Path::nodes);
-            let at_own = cells.last().filter(|_| limits.own == Some(node));
-            let there = nodes.iter().zip(cells).filter(|(other, _)| **other == node);
+            let at_own = Some(cells.last(row)).filter(|_| limits.own == Some(node));
+            let there = nodes.iter().zip(cells.of(row)).filter(|(other, _)| **other == node);
             for cell in there.map(|(_, cell)| cell).chain(at_own) {
                 sum += cell.sum_ns;
                 seen += u64::from(cell.known);
@@ -519,23 +489,6 @@ fn add_by_size<K: Key>(rows: &mut Rows<K>, row: usize, latencies: &[u32]) {
     }
 }
 
-/// What there is to find out of a path.
-#[inline(never)]
-fn ways(path: &Path, nodes: &mut Bounded<u32>, own: Option<u32>) -> Ways {
-    let mut ways = Ways { nodes: [u16::MAX; MOST_HOPS], unknown: 0, is_plain: true };
-    for (at, (&node, place)) in path.nodes().iter().zip(&mut ways.nodes).enumerate() {
-        let hash = mixed(node.into());
-        let known = nodes.find(hash, &node);
-        match known.or_else(|| if nodes.is_full() { None } else { nodes.place(hash, &node) }) {
-            Some(number) => *place = number as u16,
-            // It is counted with each packet.
-            None => ways.unknown += 1,
-        }
-        ways.is_plain &= own != Some(node) && !path.nodes()[..at].contains(&node);
-    }
-    ways
-}
-
 /// What is not known adds nothing.
 #[inline(always)]
 fn known(latency: u32) -> u64 {
@@ -553,18 +506,38 @@ fn units(ns: u64, unit_ns: u32) -> u32 {
     u32::try_from(units).unwrap_or(u32::MAX)
 }
 
+/// The same of all that are known.
+#[inline(always)]
+fn all_units<const MOST: usize>(latencies: &[u32; MOST], unit_ns: u32) -> [u32; MOST] {
+    let mut all = [0; MOST];
+    if !unit_ns.is_power_of_two() {
+        for hop in 0..MOST {
+            all[hop] = units(known(latencies[hop]), unit_ns);
+        }
+        return all;
+    }
+    let (shift, rest) = (unit_ns.trailing_zeros(), unit_ns - 1);
+    for hop in 0..MOST {
+        let ns = latencies[hop];
+        let whole = (ns >> shift) + u32::from(ns & rest != 0);
+        all[hop] = if ns == UNKNOWN { 0 } else { whole };
+    }
+    all
+}
+
 /// Puts what a row held into pair towers: its hops', and where the sink is a switch its own cell.
 fn spill<K>(
     head: &Head<K>,
     nodes: &[u32],
-    cells: &[Cell],
+    (cells, row): (&Cells, usize),
     own: Option<u32>,
     (pairs, unit_ns): (&mut Pairs, u32),
 ) {
-    for (&node, cell) in nodes.iter().zip(cells) {
+    for (&node, cell) in nodes.iter().zip(cells.of(row)) {
         pairs.insert(head.word, node, units(cell.sum_ns, unit_ns), head.packets);
     }
-    if let Some((own, cell)) = own.zip(cells.last().filter(|cell| cell.known > 0)) {
+    let of_sink = own.map(|own| (own, cells.last(row)));
+    if let Some((own, cell)) = of_sink.filter(|(_, cell)| cell.known > 0) {
         pairs.insert(head.word, own, units(cell.sum_ns, unit_ns), cell.known);
     }
 }

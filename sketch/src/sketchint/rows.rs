@@ -10,12 +10,13 @@
 
 use std::sync::Arc;
 
+use super::cells::{Cell, Cells};
 use super::claims::Claims;
 use super::detail::Detail;
 use super::quarters::Quarters;
 use super::tags::{Sets, Tags, tag};
 use crate::burst::ones;
-use crate::simd::Isa;
+use crate::simd::{Isa, Scalar};
 
 /// Rows of a set.
 pub const WAYS: usize = 8;
@@ -25,36 +26,6 @@ pub(super) const MOST_OF_A_FLOW: usize = 4;
 
 /// Votes for each packet of the smallest row that outweigh it.
 const OUTWEIGH: u64 = 8;
-
-/// Cells in a cache line.
-const LINE_OF_CELLS: usize = 64 / size_of::<Cell>();
-
-/// What packets of a row met at one hop.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cell {
-    /// The sum of their latencies, in nanoseconds.
-    pub sum_ns: u64,
-    /// The longest.
-    pub max_ns: u32,
-    /// Packets whose latency is known.
-    pub known: u32,
-}
-
-impl Cell {
-    #[inline(always)]
-    pub(super) fn add(&mut self, ns: u32) {
-        self.sum_ns += u64::from(ns);
-        self.max_ns = self.max_ns.max(ns);
-        self.known = self.known.saturating_add(1);
-    }
-
-    /// Adds what another one has.
-    pub fn merge(&mut self, other: &Self) {
-        self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
-        self.max_ns = self.max_ns.max(other.max_ns);
-        self.known = self.known.saturating_add(other.known);
-    }
-}
 
 /// What a row is about.
 #[derive(Clone, Copy, Debug, Default)]
@@ -97,10 +68,23 @@ impl Matches {
         self.ways.count_ones() as usize
     }
 
+    /// Whether there is one beside the row in this place of the set.
+    #[inline(always)]
+    pub(super) fn has_other(self, row: usize) -> bool {
+        self.ways & !1_u32.wrapping_shl(row.wrapping_sub(self.first) as u32) != 0
+    }
+
     /// Their places.
     #[inline(always)]
     pub(super) fn iter(self) -> impl Iterator<Item = usize> {
         ones(self.ways).map(move |way| self.first + way)
+    }
+
+    /// The place of the only one.
+    #[inline(always)]
+    pub(super) fn only(self) -> Option<usize> {
+        (self.ways & self.ways.wrapping_sub(1) == 0).then_some(())?;
+        self.first()
     }
 
     /// The place of the first.
@@ -120,7 +104,7 @@ pub struct Rows<K> {
     tags: Box<[Tags]>,
     heads: Box<[Head<K>]>,
     /// For each row its hops' cells, and behind them that of the sink itself.
-    cells: Box<[Cell]>,
+    cells: Cells,
     sets: Box<[Set]>,
     /// How a word chooses one.
     by: Sets,
@@ -145,7 +129,7 @@ impl<K: Copy + Default + PartialEq> Rows<K> {
             has_own,
             tags: vec![Tags::NONE; sets].into_boxed_slice(),
             heads: vec![Head::default(); rows].into_boxed_slice(),
-            cells: vec![Cell::default(); rows * width].into_boxed_slice(),
+            cells: Cells::new(rows, width),
             sets: vec![Set::default(); sets].into_boxed_slice(),
             by: Sets::new(sets),
             detail: Detail::none(),
@@ -177,31 +161,36 @@ impl<K: Copy + Default + PartialEq> Rows<K> {
         self.by.of(word)
     }
 
-    /// The rows of a flow: a bit for each of its set.
+    /// The rows of a flow.
     #[inline(always)]
-    pub(super) fn of_flow(&self, word: u64, key: &K) -> Matches {
-        let set = self.set(word);
-        let tagged = self.tags[set].equal(tag(word));
-        let heads = &self.heads[set * WAYS..(set + 1) * WAYS];
-        let equal = ones(tagged).filter(|&way| heads[way].key == *key);
-        Matches { first: set * WAYS, ways: equal.fold(0, |ways, way| ways | 1 << way) }
+    pub(super) fn of_flow(&self, isa: impl Isa, word: u64, key: &K) -> Matches {
+        self.of_key(self.tagged(isa, word), key)
     }
 
-    /// Where a flow's packet is likely counted, for a prefetch; `None` where the flow has no row.
+    /// The rows of a flow, and of others that look alike.
     #[inline(always)]
-    pub(super) fn likely(&self, word: u64) -> Option<usize> {
+    pub(super) fn tagged(&self, isa: impl Isa, word: u64) -> Matches {
         let set = self.set(word);
-        let tagged = self.tags[set].equal(tag(word));
-        (tagged != 0).then(|| set * WAYS + tagged.trailing_zeros() as usize)
+        Matches { first: set * WAYS, ways: self.tags[set].equal(isa, tag(word)) }
+    }
+
+    /// Those of rows that look alike which are a flow's.
+    #[inline(always)]
+    pub(super) fn of_key(&self, alike: Matches, key: &K) -> Matches {
+        let Matches { first, mut ways } = alike;
+        for way in ones(alike.ways) {
+            if self.heads[first + way].key != *key {
+                ways &= !(1 << way);
+            }
+        }
+        Matches { first, ways }
     }
 
     /// Asks for the lines of a row.
     #[inline(always)]
     pub(super) fn prefetch(&self, isa: impl Isa, row: usize) {
         isa.prefetch(&self.heads, row);
-        let width = self.width();
-        isa.prefetch(&self.cells, row * width);
-        isa.prefetch(&self.cells, row * width + width.min(LINE_OF_CELLS));
+        self.cells.prefetch(isa, row);
     }
 
     /// The row for a packet of a flow and path, in which it is counted; `None` where it finds none.
@@ -213,7 +202,7 @@ impl<K: Copy + Default + PartialEq> Rows<K> {
         (word, key): (u64, &K),
         of_flow: Matches,
         path: u16,
-        leaves: impl FnOnce(&Head<K>, &[Cell]),
+        leaves: impl FnOnce(&Head<K>, &Cells, usize),
     ) -> Option<usize> {
         match of_flow.iter().find(|&row| self.heads[row].path == path) {
             Some(row) if self.heads[row].packets < u32::MAX => {
@@ -234,11 +223,11 @@ impl<K: Copy + Default + PartialEq> Rows<K> {
         (word, key): (u64, &K),
         path: u16,
         of_flow: Matches,
-        leaves: impl FnOnce(&Head<K>, &[Cell]),
+        leaves: impl FnOnce(&Head<K>, &Cells, usize),
     ) -> Option<usize> {
         let set = self.set(word);
         let first = set * WAYS;
-        let free = self.tags[set].equal(0);
+        let free = self.tags[set].equal(Scalar, 0);
         let is_whole = !self.sets[set].spilled;
         if of_flow.len() >= MOST_OF_A_FLOW {
             self.refuse_of(set, of_flow);
@@ -294,15 +283,15 @@ impl<K: Copy + Default + PartialEq> Rows<K> {
     }
 
     /// Lets a row leave.
-    fn leave(&mut self, set: usize, row: usize, leaves: impl FnOnce(&Head<K>, &[Cell])) {
+    fn leave(&mut self, set: usize, row: usize, leaves: impl FnOnce(&Head<K>, &Cells, usize)) {
         let head = self.heads[row];
-        leaves(&head, self.cells(row));
-        self.cells_mut(row).fill(Cell::default());
+        leaves(&head, &self.cells, row);
+        self.cells.empty(row);
         self.detail.release(row);
         self.tags[set].set(row % WAYS, 0);
         self.evicted += 1;
         self.sets[set] = Set { votes: 0, least: 0, spilled: true };
-        self.break_up(self.of_flow(head.word, &head.key));
+        self.break_up(self.of_flow(Scalar, head.word, &head.key));
     }
 
     /// A number that is another one once [rows of a flow](Self::of_flow) may be others.
@@ -314,7 +303,7 @@ impl<K: Copy + Default + PartialEq> Rows<K> {
     /// Notes that packets of a flow are kept elsewhere.
     #[inline]
     pub(super) fn refuse(&mut self, word: u64, key: &K) {
-        self.refuse_of(self.set(word), self.of_flow(word, key));
+        self.refuse_of(self.set(word), self.of_flow(Scalar, word, key));
     }
 
     #[inline]
@@ -345,29 +334,21 @@ impl<K: Copy + Default + PartialEq> Rows<K> {
         &mut self.heads[row]
     }
 
-    /// Cells of a row.
+    /// What packets of rows met: each at its hops, and behind them at the sink itself where rows
+    /// have that.
     #[inline(always)]
-    fn width(&self) -> usize {
-        self.hops + usize::from(self.has_own)
+    pub(super) fn cells(&self) -> &Cells {
+        &self.cells
     }
 
-    /// Its hops, and behind them the sink itself where rows have that.
-    #[inline]
-    pub(super) fn cells(&self, row: usize) -> &[Cell] {
-        let width = self.width();
-        &self.cells[row * width..(row + 1) * width]
+    #[inline(always)]
+    pub(super) fn cells_mut(&mut self) -> &mut Cells {
+        &mut self.cells
     }
 
-    /// What its packets met at the sink itself.
+    /// What a row's packets met at the sink itself.
     pub(super) fn own(&self, row: usize) -> Cell {
-        let own = self.cells(row).last().filter(|_| self.has_own);
-        own.copied().unwrap_or_default()
-    }
-
-    #[inline]
-    pub(super) fn cells_mut(&mut self, row: usize) -> &mut [Cell] {
-        let width = self.width();
-        &mut self.cells[row * width..(row + 1) * width]
+        if self.has_own { self.cells.last(row) } else { Cell::default() }
     }
 
     /// Its hops' latencies by size, and behind them the sink's own, to count one of its packets;
@@ -376,6 +357,12 @@ impl<K: Copy + Default + PartialEq> Rows<K> {
     pub(super) fn quarters_mut(&mut self, row: usize) -> Option<&mut [Quarters]> {
         let Self { detail, heads, .. } = self;
         detail.of_mut(row, heads[row].packets, |row| heads[row].packets)
+    }
+
+    /// Whether any row has its latencies counted by size.
+    #[inline]
+    pub(super) fn counts_by_size(&self) -> bool {
+        self.detail.bytes() > 0
     }
 
     /// What was counted so; nothing where it had no room.
@@ -403,7 +390,7 @@ impl<K: Copy + Default + PartialEq> Rows<K> {
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.tags)
             + size_of_val(&*self.heads)
-            + size_of_val(&*self.cells)
+            + self.cells.bytes()
             + size_of_val(&*self.sets)
             + self.detail.bytes()
             + self.claims.as_ref().map_or(0, |_| Claims::bytes(self.sets.len()))
@@ -412,7 +399,7 @@ impl<K: Copy + Default + PartialEq> Rows<K> {
     /// Forgets all flows.
     pub fn clear(&mut self) {
         self.tags.fill(Tags::NONE);
-        self.cells.fill(Cell::default());
+        self.cells.clear();
         self.sets.fill(Set::default());
         self.detail.clear();
         (self.refused, self.evicted) = (0, 0);

@@ -6,8 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bounded::Bounded;
 use super::claims::Claims;
-use super::histogram::{BINS, Histogram};
-use super::met::UNKNOWN;
+use super::nodes::Nodes;
 use super::pairs::{PairLevel, Pairs};
 use super::paths::{MOST_HOPS, MOST_PATHS, Paths};
 use super::rows::Rows;
@@ -168,67 +167,6 @@ impl Totals {
     }
 }
 
-/// What is known of a switch over all packets.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Node {
-    pub(super) packets: u64,
-    pub(super) sum_ns: u64,
-    pub(super) min_ns: u32,
-    pub(super) max_ns: u32,
-    pub(super) latencies: Histogram,
-    pub(super) queued: u64,
-    pub(super) queue_sum: u64,
-    pub(super) queue_max: u32,
-}
-
-impl Node {
-    pub(super) fn new() -> Self {
-        Self {
-            packets: 0,
-            sum_ns: 0,
-            min_ns: u32::MAX,
-            max_ns: 0,
-            latencies: Histogram::default(),
-            queued: 0,
-            queue_sum: 0,
-            queue_max: 0,
-        }
-    }
-
-    #[inline(always)]
-    pub(super) fn add(&mut self, latency: u32, queued: u32) {
-        self.packets += 1;
-        if latency != UNKNOWN {
-            self.sum_ns += u64::from(latency);
-            self.min_ns = self.min_ns.min(latency);
-            self.max_ns = self.max_ns.max(latency);
-            self.latencies.add(latency);
-        }
-        if queued != UNKNOWN {
-            self.queued += 1;
-            self.queue_sum += u64::from(queued);
-            self.queue_max = self.queue_max.max(queued);
-        }
-    }
-
-    pub(super) fn merge(&mut self, other: &Self) {
-        self.packets += other.packets;
-        self.sum_ns += other.sum_ns;
-        self.min_ns = self.min_ns.min(other.min_ns);
-        self.max_ns = self.max_ns.max(other.max_ns);
-        self.latencies.merge(&other.latencies);
-        self.queued += other.queued;
-        self.queue_sum += other.queue_sum;
-        self.queue_max = self.queue_max.max(other.queue_max);
-    }
-
-    fn clear(&mut self) {
-        self.latencies.clear();
-        (self.packets, self.sum_ns, self.min_ns, self.max_ns) = (0, 0, u32::MAX, 0);
-        (self.queued, self.queue_sum, self.queue_max) = (0, 0, 0);
-    }
-}
-
 /// Inflated latencies of a flow at a switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Inflated {
@@ -242,10 +180,7 @@ pub(super) struct Inflated {
 pub(super) struct Share<K> {
     pub(super) totals: Totals,
     pub(super) paths: Paths,
-    pub(super) nodes: Bounded<u32>,
-    pub(super) of_nodes: Box<[Node]>,
-    /// The number of the sink itself among them, once it has recorded a latency of its own.
-    pub(super) own_node: Option<usize>,
+    pub(super) nodes: Nodes,
     pub(super) rows: Option<Rows<K>>,
     pub(super) keys: Bounded<K>,
     pub(super) inflated: Bounded<(K, u32)>,
@@ -283,13 +218,10 @@ impl<K: Key> Sink<K> {
         shape.check()?;
         let hops = usize::from(shape.hops).min(MOST_HOPS);
         let sets = shape.row_sets as usize;
-        let nodes = usize::from(shape.nodes);
         let share = Share {
             totals: Totals::default(),
             paths: Paths::new(shape.paths.into()),
-            nodes: Bounded::new(nodes),
-            of_nodes: vec![Node::new(); nodes].into_boxed_slice(),
-            own_node: None,
+            nodes: Nodes::new(shape.nodes.into()),
             rows: (sets > 0)
                 .then(|| Rows::new(sets, hops, own.is_some()).with_quantiles(shape.quantiles)),
             keys: Bounded::new(shape.keys.into()),
@@ -371,10 +303,9 @@ impl<K: Key> Sink<K> {
 
     /// Bytes of memory that one lcore takes.
     pub fn bytes(&self) -> usize {
-        let Share { paths, nodes, of_nodes, rows, keys, inflated, of_inflated, .. } = &self.share;
+        let Share { paths, nodes, rows, keys, inflated, of_inflated, .. } = &self.share;
         let tables = paths.bytes() + nodes.bytes() + keys.bytes() + inflated.bytes();
-        let of_node = size_of::<Node>() + 4 * BINS;
-        let values = of_nodes.len() * of_node + size_of_val(&**of_inflated);
+        let values = size_of_val(&**of_inflated);
         let towers = self.sizes.bytes() + self.pairs.memory();
         tables + values + towers + rows.as_ref().map_or(0, Rows::bytes)
     }
@@ -383,13 +314,10 @@ impl<K: Key> Sink<K> {
     pub fn clear(&mut self) {
         self.sizes.clear();
         self.pairs.clear();
-        let Share { totals, paths, nodes, of_nodes, own_node, rows, keys, inflated, of_inflated } =
-            &mut self.share;
-        *own_node = None;
+        let Share { totals, paths, nodes, rows, keys, inflated, of_inflated } = &mut self.share;
         *totals = Totals::default();
         paths.clear();
         nodes.clear();
-        of_nodes.iter_mut().for_each(Node::clear);
         rows.iter_mut().for_each(Rows::clear);
         keys.clear();
         inflated.clear();

@@ -1,6 +1,7 @@
 //! How a flow's word chooses a set of rows, and what tells flows of a set apart.
 
 use super::rows::WAYS;
+use crate::simd::Isa;
 
 /// Tags in a word.
 pub(super) const OF_A_WORD: usize = 4;
@@ -45,15 +46,6 @@ impl Sets {
     }
 }
 
-/// The lanes of a word that have this tag: their highest bits, all others being 0.
-#[inline(always)]
-pub(super) fn lanes(word: u64, tag: u16) -> u64 {
-    const LOW: u64 = 0x7FFF_7FFF_7FFF_7FFF;
-    // A lane of the difference is zero where its lower bits and its highest one are.
-    let differ = word ^ (u64::from(tag) * 0x0001_0001_0001_0001);
-    !((differ & LOW).wrapping_add(LOW) | differ | LOW)
-}
-
 /// The tags of a set's rows; 0 where one is free.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tags([u64; WORDS]);
@@ -64,10 +56,8 @@ impl Tags {
 
     /// A bit for each row that has the tag, the first row's lowest. All rows at once.
     #[inline(always)]
-    pub(super) fn equal(&self, tag: u16) -> u32 {
-        // The lanes' highest bits, side by side.
-        let of = |word: u64| (lanes(word, tag).wrapping_mul(0x0000_2000_4000_8001) >> 60) as u32;
-        self.0.iter().rev().fold(0, |bits, &word| bits << OF_A_WORD | of(word))
+    pub(super) fn equal(&self, isa: impl Isa, tag: u16) -> u32 {
+        isa.equal_lanes(self.0, tag)
     }
 
     /// Sets the tag of a row.
@@ -85,6 +75,7 @@ impl Tags {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::simd::Scalar;
 
     #[test]
     fn tags_are_found_where_they_were_set() {
@@ -97,7 +88,7 @@ mod tests {
             assert!(tags.iter().eq((0..WAYS).map(of_row)));
             for tag in some {
                 let bits = (0..WAYS).filter(|&row| of_row(row) == tag).map(|row| 1 << row);
-                assert_eq!(tags.equal(tag), bits.sum::<u32>(), "{tag:x} among {tags:x?}");
+                assert_eq!(tags.equal(Scalar, tag), bits.sum::<u32>(), "{tag:x} among {tags:x?}");
             }
         }
     }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use calumma_sketch::sketchint::{
-    Cell, Claims, FlowRow, MOST_HOPS, Merged, Met, Pair, PairLevel, Pairs, Path, Quarters, Shape,
-    Sink, flow_word,
+    Cell, Claims, FlowRow, MOST_HOPS, Merged, Met, NodeSums, Pair, PairLevel, Pairs, Path,
+    Quarters, Shape, Sink, flow_word,
 };
 use calumma_sketch::tower::{OVERFLOW, Rule};
 use calumma_sketch::{FlowKey, HashFamily, HashKey, Level, TowerSketch};
@@ -23,12 +23,16 @@ fn flow(number: u32) -> FlowKey {
     FlowKey::from_words(0x0A00_0000 + number, 0x0A01_0001, 0x1000_0050, 6)
 }
 
-/// The path with this number: 0 none, others of one to three switches, the last with a loop.
+/// Hops of the longest path.
+const LONGEST: usize = 10;
+
+/// The path with this number: 0 none, others of one to three switches or many, the last with a
+/// loop.
 fn path(number: u8) -> Option<Path> {
     let nodes: &[u32] = match number {
         0 => return None,
         1 => &[1, 2, 3],
-        2 => &[1, 4, 3],
+        2 => &[1, 4, 3, 11, 12, 13, 14, 15, 16, 17],
         3 => &[1],
         4 => &[5, 4],
         5 => &[5, 6, 3],
@@ -37,7 +41,8 @@ fn path(number: u8) -> Option<Path> {
     Some(Path::new(nodes.iter().copied(), number == 4))
 }
 
-/// A packet: its flow, its path, its latencies there and at the sink, and the lcore that gets it.
+/// A packet: its flow, its path, its latencies there in turns and at the sink, and the lcore that
+/// gets it.
 #[derive(Clone, Debug)]
 struct Packet {
     flow: u32,
@@ -45,6 +50,16 @@ struct Packet {
     latencies: [u32; 3],
     own: u32,
     lcore: usize,
+}
+
+impl Packet {
+    /// The switches that it comes by, with its latency and the length of the queue at each.
+    fn hops(&self) -> impl Iterator<Item = (u32, u32, u32)> + use<> {
+        let nodes = path(self.path).map_or(Vec::new(), |path| path.nodes().to_vec());
+        let (latencies, flow) = (self.latencies.into_iter().cycle(), self.flow);
+        let queued = [7, u32::MAX, 9 + flow].into_iter().cycle();
+        nodes.into_iter().zip(latencies.zip(queued)).map(|(node, (ns, queued))| (node, ns, queued))
+    }
 }
 
 fn latency() -> impl Strategy<Value = u32> {
@@ -72,13 +87,13 @@ fn sink(shape: Shape) -> Sink<FlowKey> {
 fn record(sink: &mut Sink<FlowKey>, family: &HashFamily, packet: &Packet, at_us: u32) {
     let key = flow(packet.flow);
     let hashes = family.hash(&key);
-    let path = path(packet.path);
-    let queued = [7, u32::MAX, 9];
-    let mut nodes = [0; MOST_HOPS];
-    let met = path.map(|path| {
-        let hops = path.nodes().len();
-        nodes[..hops].copy_from_slice(path.nodes());
-        Met::new(&nodes, (&packet.latencies[..hops], &queued[..hops]), path.is_partial)
+    // Behind the last hop stands anything.
+    let (mut nodes, mut latencies, mut queued) = ([0; MOST_HOPS], [70; MOST_HOPS], [3; MOST_HOPS]);
+    for (at, (node, ns, of_queue)) in packet.hops().enumerate() {
+        (nodes[at], latencies[at], queued[at]) = (node, ns, of_queue);
+    }
+    let met = path(packet.path).map(|path| {
+        Met::new((&nodes, path.nodes().len()), (&latencies, Some(&queued)), path.is_partial)
     });
     sink.record(&hashes, &key, met, at_us);
     sink.record_own(&hashes, &key, packet.own, at_us);
@@ -88,13 +103,29 @@ fn record(sink: &mut Sink<FlowKey>, family: &HashFamily, packet: &Packet, at_us:
 #[derive(Clone, Debug, Default)]
 struct Truth {
     packets: u64,
-    by_path: BTreeMap<u8, (u64, [Cell; 3])>,
+    by_path: BTreeMap<u8, (u64, [Cell; LONGEST])>,
     own: Cell,
     /// Latencies by size: of each path at its hops, and at the sink itself.
-    by_size: BTreeMap<u8, [Quarters; 3]>,
+    by_size: BTreeMap<u8, [Quarters; LONGEST]>,
     own_by_size: Quarters,
     at_node: BTreeMap<u32, (u64, Cell)>,
     inflated: BTreeMap<u32, (u32, u32)>,
+    of_nodes: BTreeMap<u32, NodeSums>,
+}
+
+/// Adds what a packet says of a switch.
+fn note(of: &mut NodeSums, ns: u32, queued: u32) {
+    of.packets += 1;
+    if ns != u32::MAX {
+        of.sum_ns += u64::from(ns);
+        (of.min_ns, of.max_ns) = (of.min_ns.min(ns), of.max_ns.max(ns));
+        of.latencies.add(ns);
+    }
+    if queued != u32::MAX {
+        of.queued += 1;
+        of.queue_sum += u64::from(queued);
+        of.queue_max = of.queue_max.max(queued);
+    }
 }
 
 fn count(cell: &mut Cell, ns: u32) {
@@ -106,11 +137,13 @@ fn count(cell: &mut Cell, ns: u32) {
 impl Truth {
     fn add(&mut self, packet: &Packet) {
         self.packets += 1;
-        let path = path(packet.path);
-        let nodes: Vec<u32> = path.iter().flat_map(|path| path.nodes().to_vec()).collect();
         let before = self.at_node.clone();
-        let hops = nodes.iter().copied().zip(packet.latencies);
-        for (node, ns) in hops.clone().chain([(OWN, packet.own)]) {
+        for (node, ns, queued) in packet.hops().chain([(OWN, packet.own, u32::MAX)]) {
+            let of = self.of_nodes.entry(node).or_insert_with(|| NodeSums::none(node));
+            note(of, ns, queued);
+        }
+        let hops: Vec<(u32, u32)> = packet.hops().map(|(node, ns, _)| (node, ns)).collect();
+        for (node, ns) in hops.iter().copied().chain([(OWN, packet.own)]) {
             let (_, cell) = before.get(&node).copied().unwrap_or_default();
             let is_enough = cell.known >= 8 && ns != u32::MAX;
             if is_enough && ns as f64 > 3.0 * cell.sum_ns as f64 / f64::from(cell.known) {
@@ -124,8 +157,8 @@ impl Truth {
         }
         let (number, cells) = self.by_path.entry(packet.path).or_default();
         *number += 1;
-        for (cell, (_, ns)) in cells.iter_mut().zip(hops.clone()) {
-            count(cell, ns);
+        for (cell, (_, ns)) in cells.iter_mut().zip(&hops) {
+            count(cell, *ns);
         }
         count(&mut self.own, packet.own);
         let by_size = self.by_size.entry(packet.path).or_default().iter_mut();
@@ -274,20 +307,22 @@ fn check(packets: &[Packet], shape: Shape, lcores: usize) -> Result<(), TestCase
         prop_assert!((1..=cell.known).contains(&of.count) && of.max_ns <= cell.max_ns, "{:?}", of);
     }
     // What is known of a switch is exact as long as it was distinguished.
-    for node in &found.nodes {
-        let of = truth.values().filter_map(|truth| truth.at_node.get(&node.node));
-        let mut sum = (0, Cell::default());
-        of.for_each(|(packets, cell)| {
-            sum.0 += packets;
-            sum.1.merge(cell);
-        });
-        if found.totals.nodes_full == 0 {
-            prop_assert_eq!(
-                (node.packets, node.sum_ns, node.max_ns),
-                (sum.0, sum.1.sum_ns, sum.1.max_ns)
-            );
-            prop_assert_eq!(node.latencies.count(), Some(u64::from(sum.1.known)));
+    let mut nodes: BTreeMap<u32, NodeSums> = BTreeMap::new();
+    for of in truth.values().flat_map(|truth| truth.of_nodes.values()) {
+        let sum = nodes.entry(of.node).or_insert_with(|| NodeSums::none(of.node));
+        sum.packets += of.packets;
+        sum.sum_ns += of.sum_ns;
+        (sum.min_ns, sum.max_ns) = (sum.min_ns.min(of.min_ns), sum.max_ns.max(of.max_ns));
+        sum.latencies.merge(&of.latencies);
+        sum.queued += of.queued;
+        sum.queue_sum += of.queue_sum;
+        sum.queue_max = sum.queue_max.max(of.queue_max);
+    }
+    if lcores == 1 || found.totals.nodes_full == 0 {
+        for of in &found.nodes {
+            prop_assert_eq!(Some(of.clone()), nodes.remove(&of.node));
         }
+        prop_assert_eq!(nodes.values().map(|of| of.packets).sum::<u64>(), found.totals.nodes_full);
     }
     // A cleared one is as good as new.
     let mut again = merged(&sinks, &order);
@@ -305,7 +340,7 @@ proptest! {
         packets in prop::collection::vec(packets(12, 5), 1..600),
         lcores in 1..4_usize,
     ) {
-        let shape = Shape { tower_words: 256, row_sets: 16, quantiles: 100, ..Shape::default() };
+        let shape = Shape { tower_words: 256, row_sets: 16, quantiles: 100, hops: 10, ..Shape::default() };
         check(&packets, shape, lcores)?;
         let family = family();
         let mut all = sink(shape);
@@ -324,7 +359,7 @@ proptest! {
         lcores in 1..4_usize,
         rule in prop::sample::select(vec![Rule::Cm, Rule::Cu, Rule::Acu]),
         row_sets in 0..4_u32,
-        (hops, paths, nodes, keys, inflated) in (1..4_u8, 1..6_u16, 1..8_u16, 1..6_u16, 1..6_u16),
+        (hops, paths, nodes, keys, inflated) in (1..11_u8, 1..6_u16, 1..18_u16, 1..6_u16, 1..6_u16),
         quantiles in 0..6_u16,
     ) {
         let quantiles = if row_sets == 0 { 0 } else { quantiles };
@@ -463,6 +498,22 @@ fn latencies_of_flows_without_rows_are_inflated_by_an_estimate() {
     // Estimates leave half of the room to flows whose packets are all in rows.
     assert!(that_wait(1, 16).into_iter().eq((0..8).chain(12..20)));
     assert!(that_wait(0, 16).into_iter().eq(4..20));
+}
+
+#[test]
+fn a_flow_that_has_just_got_a_row_has_inflated_latencies_by_what_it_had_before() {
+    let family = family();
+    let mut sink = sink(Shape { row_sets: 1, ..Shape::default() });
+    let packet = |flow, ns| Packet { flow, path: 1, latencies: [500, ns, 500], own: 100, lcore: 0 };
+    let mut record = |flow, ns| record(&mut sink, &family, &packet(flow, ns), 0);
+    (0..8).for_each(|flow| record(flow, 500));
+    (0..10).for_each(|_| record(8, 500));
+    record(8, 2500);
+    let found = Merged::of(&sink);
+    let row = found.rows.iter().find(|row| row.key == flow(8)).unwrap();
+    assert!(row.packets < 8 && !row.is_exact, "{row:?}");
+    let of: Vec<_> = found.inflated.iter().map(|of| (of.key, of.node, of.max_ns)).collect();
+    assert_eq!(of, [(flow(8), 2, 2500)]);
 }
 
 /// Packets in the rows of one set, by flow: two small flows come between and behind mice of 20

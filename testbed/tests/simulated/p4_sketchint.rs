@@ -274,10 +274,10 @@ impl Rig {
         let hashes = self.family.hash(key);
         let hops: Vec<Hop> =
             stack.into_iter().flat_map(Stack::hops).take(PLACES.len() - 1).collect();
-        let mut nodes = [0; MOST_HOPS];
+        let (mut nodes, mut latencies) = ([0; MOST_HOPS], [0; MOST_HOPS]);
         nodes.iter_mut().zip(&hops).for_each(|(place, hop)| *place = hop.node);
-        let latencies: Vec<u32> = hops.iter().map(|hop| hop.latency_ns).collect();
-        let met = Met::new(&nodes, (&latencies, &latencies), false);
+        latencies.iter_mut().zip(&hops).for_each(|(place, hop)| *place = hop.latency_ns);
+        let met = Met::new((&nodes, hops.len()), (&latencies, None), false);
         let sink = &mut self.groups[group];
         sink.record(&hashes, key, stack.map(|_| met), 0);
         sink.record_own(&hashes, key, own_ns, 0);

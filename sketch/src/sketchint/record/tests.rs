@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::super::{Merged, Shape};
 use super::*;
+use crate::tower::Rule;
 use crate::{FlowKey, HashFamily, HashKey};
 
 /// A flow's number, hops with node, latency and queue, and the latency at the sink.
@@ -14,7 +15,61 @@ fn packet() -> impl Strategy<Value = Packet> {
     let hop = (0..9_u32, latency.clone(), prop_oneof![Just(UNKNOWN), 0..90_u32]);
     let flow = prop_oneof![0..6_u32, 0..90_u32];
     let hops = prop::collection::vec(hop, 0..MOST_HOPS + 3);
-    (flow, prop::option::of(hops), prop::option::of(latency))
+    // Most packets of a flow come by one path, without loops.
+    let usual = prop::collection::vec((latency.clone(), prop_oneof![Just(UNKNOWN), 0..90_u32]), 10);
+    let way =
+        (flow, prop::option::of(prop_oneof![1 => hops.prop_map(Ok), 4 => usual.prop_map(Err)]));
+    let way = way.prop_map(|(flow, way)| {
+        let usual = |met: Vec<(u32, u32)>| {
+            let hops = (flow..).zip(met).take(flow as usize % 10);
+            hops.map(|(node, (ns, queued))| (node % 13, ns, queued)).collect()
+        };
+        (flow, way.map(|way| way.unwrap_or_else(usual)))
+    });
+    (way, prop::option::of(latency)).prop_map(|((flow, hops), own)| (flow, hops, own))
+}
+
+/// Whether a packet comes by its flow's usual path, or has none.
+fn is_usual((flow, hops, _): &Packet) -> bool {
+    let Some(hops) = hops else { return true };
+    let nodes = hops.iter().map(|hop| hop.0);
+    nodes.eq((*flow..).map(|node| node % 13).take(*flow as usize % 10))
+}
+
+/// Packets of these flows by a path of one switch, in bursts and one by one.
+fn record_alike(shape: Shape, bursts: &[Vec<u32>]) {
+    let family = HashFamily::new(&HashKey::from_bytes([7; 32]));
+    let (mut nodes, latencies) = ([0; MOST_HOPS], [700; MOST_HOPS]);
+    nodes[0] = 4;
+    let met = Some(Met::new((&nodes, 1), (&latencies, None), false));
+    for engine in Engine::available() {
+        let mut sink = Sink::new(shape, None, 9, 150).unwrap();
+        let mut one_by_one = sink.clone();
+        for flows in bursts {
+            let key = |&flow: &u32| FlowKey::from_words(flow, 1, 2, 6);
+            let keys: Vec<FlowKey> = flows.iter().map(key).collect();
+            let mut hashes = HashColumns::default();
+            family.hash_columns(&keys, &mut hashes);
+            for (at, key) in keys.iter().enumerate() {
+                one_by_one.record(&hashes.of(at), key, met, 0);
+            }
+            sink.record_burst(engine, (&hashes, &keys), &vec![met; keys.len()], 0);
+        }
+        assert_eq!(Merged::of(&sink), Merged::of(&one_by_one), "{}", engine.name());
+        assert_eq!(sink.pairs(), one_by_one.pairs(), "{}", engine.name());
+    }
+}
+
+#[test]
+fn a_row_takes_the_room_of_another_with_its_eighth_packet_within_a_burst() {
+    let shape = Shape { row_sets: 1, quantiles: 1, ..Shape::default() };
+    record_alike(shape, &[vec![1, 2, 2, 2, 2, 2, 2, 2, 2, 2]]);
+}
+
+#[test]
+fn a_row_that_has_to_leave_has_what_came_before_in_its_burst() {
+    let shape = Shape { row_sets: 1, ..Shape::default() };
+    record_alike(shape, &[(0..8).collect(), (0..8).chain([8; 20]).collect()]);
 }
 
 proptest! {
@@ -25,8 +80,12 @@ proptest! {
         (sets, hops, rule) in (0..3_u32, 1..7_u8, 0..3_usize),
         (paths, nodes, keys, inflated) in (1..40_u16, 1..12_u16, 1..9_u16, 1..5_u16),
         (own, key_packets, unit_ns) in (prop::option::of(Just(3_u32)), 0..30_u32, 1..100_u32),
-        quantiles in 0..9_u16,
+        (quantiles, keeps_its_path) in (0..9_u16, any::<bool>()),
     ) {
+        let mut bursts = bursts;
+        if keeps_its_path {
+            bursts.iter_mut().for_each(|packets| packets.retain(is_usual));
+        }
         let shape = Shape {
             tower_words: 64,
             rule: [Rule::Cm, Rule::Cu, Rule::Acu][rule],
@@ -49,9 +108,9 @@ proptest! {
             let keys: Vec<FlowKey> = packets.iter().map(key).collect();
             let mut hashes = HashColumns::default();
             family.hash_columns(&keys, &mut hashes);
-            let columns = |of: fn(&(u32, u32, u32)) -> u32| {
+            let columns = |behind: u32, of: fn(&(u32, u32, u32)) -> u32| {
                 let columns = packets.iter().map(|(_, hops, _)| {
-                    let mut column = [0; MOST_HOPS];
+                    let mut column = [behind; MOST_HOPS];
                     for (place, hop) in column.iter_mut().zip(hops.iter().flatten()) {
                         *place = of(hop);
                     }
@@ -60,13 +119,12 @@ proptest! {
                 columns.collect::<Vec<_>>()
             };
             let [nodes, latencies, queued] =
-                [columns(|hop| hop.0), columns(|hop| hop.1), columns(|hop| hop.2)];
+                [columns(0, |hop| hop.0), columns(9_000, |hop| hop.1), columns(7, |hop| hop.2)];
             let of_packet = |(at, (_, hops, _)): (usize, &Packet)| {
                 let len = hops.as_ref()?.len();
                 let is_partial = at % 9 == 0 || len > MOST_HOPS;
-                let len = len.min(MOST_HOPS);
-                let columns = (&latencies[at][..len], &queued[at][..len]);
-                Some(Met::new(&nodes[at], columns, is_partial))
+                let columns = (&latencies[at], Some(&queued[at]).filter(|_| at % 4 > 0));
+                Some(Met::new((&nodes[at], len), columns, is_partial))
             };
             let met: Vec<Option<Met<'_>>> = packets.iter().enumerate().map(of_packet).collect();
             for (at, key) in keys.iter().enumerate() {
@@ -79,11 +137,10 @@ proptest! {
             }
             for (engine, sink) in &mut sinks {
                 let words = sink.record_burst(*engine, (&hashes, &keys), &met, at_us);
-                for (at, (_, _, latency)) in packets.iter().enumerate() {
-                    if let Some(latency) = *latency {
-                        sink.record_own_by(words[at], &keys[at], latency, at_us);
-                    }
-                }
+                let owns: Vec<(u64, FlowKey, u32)> = (0..packets.len())
+                    .filter_map(|at| Some((words[at], keys[at], packets[at].2?)))
+                    .collect();
+                sink.record_owns(*engine, &owns, at_us);
             }
         }
         for (engine, sink) in &sinks {

@@ -116,8 +116,8 @@ impl<K: Key, P> SinkWindow<K, P> {
         let mut met = [None; BURST];
         for (met, stack) in met.iter_mut().zip(stacks) {
             *met = stack.map(|stack| {
-                let columns = (stack.latencies(), stack.queued());
-                Met::new(stack.nodes(), columns, stack.is_partial)
+                let columns = (stack.latency_column(), stack.queue_column());
+                Met::new((stack.nodes(), stack.len()), columns, stack.is_partial)
             });
         }
         let met = &met[..keys.len().min(stacks.len())];
@@ -177,7 +177,7 @@ impl<K: Key, P> SinkWindow<K, P> {
     #[inline]
     pub fn record_owns(&mut self, packets: &[(u64, K, u32)], polled_ns: u64) {
         let at_us = self.since_start_us(polled_ns);
-        self.sink.record_owns(packets, at_us);
+        self.sink.record_owns(self.setup.family.engine(), packets, at_us);
     }
 
     /// Records the latency at the switch itself of one of them; gives node and latency where that
