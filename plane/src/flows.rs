@@ -54,6 +54,9 @@ pub struct Flows<K> {
     stamped: u32,
     /// What IP headers say, where a system asks for it.
     ip: Option<Box<IpColumns>>,
+    /// When the lcore began the round of polls that found them, in nanoseconds since the Unix
+    /// epoch, and the port that received them.
+    polled: (u64, u16),
     /// The INT stacks that packets have come with, where a system reads them.
     stacks: Option<Box<Stacks>>,
     /// A bit for each packet: whether it is to go on with an INT stack.
@@ -95,6 +98,7 @@ impl<K: Key> Flows<K> {
             timed: false,
             stamped: 0,
             ip: None,
+            polled: (0, 0),
             stacks: None,
             sources: 0,
             departure_ns: 0,
@@ -128,7 +132,7 @@ impl<K: Key> Flows<K> {
         for (mine, theirs) in self.columns().into_iter().zip(theirs) {
             *mine |= (theirs & first) << at;
         }
-        self.newest = others.newest;
+        (self.newest, self.polled) = (others.newest, others.polled);
         self.len += more;
         if let (Some(mine), Some(theirs), true) =
             (&mut self.arrivals, &others.arrivals, others.timed)

@@ -205,8 +205,7 @@ pub trait LcoreSystem<K: Key>: Debug + Send {
         false
     }
 
-    /// Whether it tells packets of a flow that enter apart ([`Flows::digests`]), beside
-    /// [what IP headers say](Self::wants_ip).
+    /// Whether it tells packets of a flow that enter apart ([`Flows::digests`]).
     fn wants_digests(&self) -> bool {
         false
     }

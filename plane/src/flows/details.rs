@@ -13,13 +13,14 @@ use crate::worker::masks::positions;
 /// The arrivals of a burst's packets.
 pub(crate) type Arrivals = [Arrival; BURST];
 
-/// What the IP headers of a burst's packets say, and when polls found the burst.
+/// What the IP headers of a burst's packets say, and the packets' digests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct IpColumns {
     fields: [IpFields; BURST],
     digests: [u64; BURST],
-    polled_ns: u64,
-    port: u16,
+    /// Whether the headers have been read, and digests made.
+    are_read: bool,
+    are_digested: bool,
 }
 
 /// The INT stacks of a burst's packets, by position.
@@ -146,17 +147,21 @@ impl<K: Key> Flows<K> {
         }
     }
 
-    /// Notes what each packet's IP header says, by its position in the burst and the header's
-    /// offset, in the memory that is lent; and by which port the burst came.
-    pub(crate) fn read_ip(
-        &mut self,
-        memory: Option<Box<IpColumns>>,
-        (polled_ns, port): (u64, u16),
-        read: impl Fn(usize, usize) -> IpFields,
-    ) {
-        self.ip = memory;
+    /// Notes when the lcore began the round of polls that found the burst, in nanoseconds since the
+    /// Unix epoch, and by which port it came. Lends memory for what IP headers say, and digests.
+    #[inline]
+    pub(crate) fn found(&mut self, polled: (u64, u16), memory: Option<Box<IpColumns>>) {
+        (self.polled, self.ip) = (polled, memory);
         if let Some(ip) = &mut self.ip {
-            (ip.polled_ns, ip.port) = (polled_ns, port);
+            (ip.are_read, ip.are_digested) = (false, false);
+        }
+    }
+
+    /// Notes what each packet's IP header says, by its position in the burst and the header's
+    /// offset, in the memory that was lent.
+    pub(crate) fn read_ip(&mut self, read: impl Fn(usize, usize) -> IpFields) {
+        if let Some(ip) = &mut self.ip {
+            ip.are_read = true;
             for (of, &(at, offset)) in ip.fields.iter_mut().zip(&self.places[..self.len]) {
                 *of = read(at.into(), offset.into());
             }
@@ -164,10 +169,11 @@ impl<K: Key> Flows<K> {
     }
 
     /// Notes the digest of each packet, by its position in the burst and the offset of its IP
-    /// header, in the memory that was lent for what IP headers say.
+    /// header, in the memory that was lent.
     #[inline]
     pub(crate) fn read_digests(&mut self, read: impl Fn(usize, usize) -> u64) {
         if let Some(ip) = &mut self.ip {
+            ip.are_digested = true;
             for (of, &(at, offset)) in ip.digests.iter_mut().zip(&self.places[..self.len]) {
                 *of = read(at.into(), offset.into());
             }
@@ -176,10 +182,10 @@ impl<K: Key> Flows<K> {
 
     /// A number of each packet that [enters](crate::LcoreSystem::enter), of its bytes that no hop
     /// changes: packets that differ in them have the same only by chance. None where no system
-    /// [asks](crate::LcoreSystem::wants_digests) both for them and for what IP headers say.
+    /// [asks](crate::LcoreSystem::wants_digests) for them.
     #[inline]
     pub fn digests(&self) -> &[u64] {
-        self.ip.as_ref().map_or(&[], |ip| &ip.digests[..self.len])
+        self.ip.as_ref().filter(|ip| ip.are_digested).map_or(&[], |ip| &ip.digests[..self.len])
     }
 
     /// Gives back the memory of what IP headers say.
@@ -191,21 +197,20 @@ impl<K: Key> Flows<K> {
     /// in what transmit queues are said to have done.
     #[inline]
     pub fn ip(&self) -> &[IpFields] {
-        self.ip.as_ref().map_or(&[], |ip| &ip.fields[..self.len])
+        self.ip.as_ref().filter(|ip| ip.are_read).map_or(&[], |ip| &ip.fields[..self.len])
     }
 
     /// When the lcore began the round of polls that found the burst, in nanoseconds since the Unix
-    /// epoch; 0 where no system asks for what IP headers say.
+    /// epoch.
     #[inline]
     pub fn polled_ns(&self) -> u64 {
-        self.ip.as_ref().map_or(0, |ip| ip.polled_ns)
+        self.polled.0
     }
 
-    /// The switch's port that received the burst, from 0; 0 where no system asks for what IP
-    /// headers say.
+    /// The switch's port that received the burst, from 0.
     #[inline]
     pub fn port(&self) -> u16 {
-        self.ip.as_ref().map_or(0, |ip| ip.port)
+        self.polled.1
     }
 
     /// Hashes all keys, into the memory that is lent.
@@ -239,6 +244,14 @@ impl<K: Key> Flows<K> {
     pub fn arrival(&self, at: usize) -> Option<Arrival> {
         let arrivals = self.arrivals.as_ref().filter(|_| self.timed)?;
         arrivals[..self.len].get(at).copied()
+    }
+
+    /// When those of these packets arrived that `which` has a bit for, all of which one poll has
+    /// found, as in [`arrival`](Self::arrival); `None` where a device's stamp says it of one.
+    #[inline]
+    pub fn polled_arrival(&self, which: u32) -> Option<Option<Arrival>> {
+        let first = which.trailing_zeros() as usize;
+        (which & self.stamped == 0).then(|| self.arrival(first))
     }
 
     /// By what means it is known when those of these packets arrived that `which` has a bit for,

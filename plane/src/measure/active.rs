@@ -384,8 +384,9 @@ impl<K: Key> Active<K> {
             let stamp = |at: usize| packets.get(at).and_then(Packet::stamp);
             flows.lend(self.systems.arrivals.take(), arrival, stamp);
         }
+        flows.found((now_ns, self.port), self.systems.ip.take());
         if self.asks_ip {
-            flows.read_ip(self.systems.ip.take(), (now_ns, self.port), |at, ip_offset| {
+            flows.read_ip(|at, ip_offset| {
                 let bytes = packets.get(at).map_or(&[][..], Packet::bytes);
                 let mut fields = ip_fields(bytes, ip_offset);
                 fields.ttl = fields.ttl.saturating_add((lowered >> at) as u8 & 1);

@@ -303,10 +303,6 @@ impl<K: Key> LcoreSystem<K> for OnEdge<K> {
         !self.is_host
     }
 
-    fn wants_ip(&self) -> bool {
-        true
-    }
-
     fn wants_digests(&self) -> bool {
         self.common.setup.share != u32::MAX
     }
@@ -436,10 +432,13 @@ impl<K: Key> LcoreSystem<K> for OnEdge<K> {
             let which = accepted & flows.marked_with(bit);
             let Some(window) = slots.by_bit(bit).filter(|_| which != 0) else { continue };
             let mut packets = [(0, K::default(), 0); BURST];
+            // Where no device says more, polls say the same of all packets.
+            let polled = flows.polled_arrival(which).map(|of| Hop::met(node, of, departed_ns));
             for (packet, at) in packets.iter_mut().zip(ones(which)) {
                 let position = flows.places().get(at).map_or(0, |place| usize::from(place.0));
-                let own = Hop::met(node, flows.arrival(at), departed_ns);
-                *packet = (words[position % BURST], flows.keys()[at], own.latency_ns);
+                let met = |at| Hop::met(node, flows.arrival(at), departed_ns);
+                let latency_ns = polled.unwrap_or_else(|| met(at)).latency_ns;
+                *packet = (words[position % BURST], flows.keys()[at], latency_ns);
             }
             let packets = &packets[..which.count_ones() as usize];
             window.group.record_owns(packets, flows.polled_ns());

@@ -12,7 +12,7 @@ use calumma_plane::worker::{Departure, Path, Sent};
 use calumma_sketchint::frames::{Setup, Step};
 use calumma_wire::Role;
 
-use super::{FIRST_EPOCH, STAYS_NS, Switch, WINDOW, middle, packet, session, setup};
+use super::{EPOCH_NS, FIRST_EPOCH, STAYS_NS, Switch, WINDOW, middle, packet, session, setup};
 
 /// Bytes of a packet that are handed on.
 const BYTES: usize = 128;
@@ -151,6 +151,10 @@ fn sinks_keep_the_same_where_nothing_is_reported() {
     let [mut one, other] = [reporting, silent].map(|rig| rig.sink.windows);
     one.values_mut().zip(other.values()).for_each(|(one, other)| one.memory = other.memory);
     assert!(one == other && !other[&FIRST_EPOCH].inflated.is_empty());
+    // The last packet of all was inflated at the sink itself, by the clock that found it.
+    let of_sink = other[&FIRST_EPOCH].inflated.iter().filter(|of| of.node == 2);
+    let last_us = u64::from(of_sink.map(|of| of.last_us).max().unwrap());
+    assert_eq!(FIRST_EPOCH * EPOCH_NS + last_us * 1000, middle(FIRST_EPOCH) + 60_000);
 }
 
 /// Packets that are alike are drawn each on its own, and by no turns.
