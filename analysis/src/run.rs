@@ -197,6 +197,12 @@ pub trait Analysis: Debug + Send + 'static {
         None
     }
 
+    /// What its section means for the network that its operator may not expect, for the log;
+    /// `None` where that is nothing. Asked once.
+    fn remark(&self) -> Option<String> {
+        None
+    }
+
     /// Reads a side, of a kind that nodes of that role deliver. What comes in here is not to be
     /// trusted.
     ///
@@ -240,6 +246,9 @@ pub trait AnyAnalysis: Debug + Send {
     /// See [`Analysis::remembered`].
     fn remembered(&self) -> Option<Arc<dyn Remembered>>;
 
+    /// See [`Analysis::remark`].
+    fn remark(&self) -> Option<String>;
+
     /// See [`Analysis::decode`].
     ///
     /// # Errors
@@ -279,6 +288,10 @@ impl<A: Analysis> AnyAnalysis for A {
 
     fn remembered(&self) -> Option<Arc<dyn Remembered>> {
         Analysis::remembered(self)
+    }
+
+    fn remark(&self) -> Option<String> {
+        Analysis::remark(self)
     }
 
     fn decode(&self, node: &Node, version: u8, side: Side) -> Result<AnySide, String> {

@@ -1,4 +1,5 @@
--- INT stacks between switches of a Calumma network (P4.org INT-MD, version 2.1, behind TCP or UDP),
+-- INT stacks between switches of a Calumma network (P4.org INT-MD, version 2.1, behind TCP or UDP, or
+-- behind a UDP header of its own before any other protocol),
 -- and the telemetry reports of its sinks (Telemetry Report Format, version 2.0), for Wireshark and
 -- tshark:
 --
@@ -6,8 +7,9 @@
 --     tshark -X lua_script:calumma_int.lua -r capture.pcapng -d udp.port==32766,calumma_report
 --
 -- A packet has a stack where bit 4 of its ToS byte or traffic class says so and shim and header are
--- as a source writes them (docs/sketchint.md, On the wire). Any domain is taken. What Wireshark
--- shows as TCP options or as payload behind the transport header is the stack, then the sender's own.
+-- as a source writes them (docs/sketchint.md, On the wire). Any domain is taken, and any UDP port that
+-- marks packets. What Wireshark shows as TCP options or as payload behind the transport header is the
+-- stack, then the sender's own.
 -- Filters see the newest hop first, as the packet has it.
 
 local int = Proto("calumma_int", "In-band Network Telemetry (INT-MD 2.1)")
@@ -15,6 +17,8 @@ local int = Proto("calumma_int", "In-band Network Telemetry (INT-MD 2.1)")
 local fields = {
     length = ProtoField.uint8("calumma_int.length", "Length behind the shim", base.DEC, nil, nil, "In words of 32 bits"),
     dscp = ProtoField.uint8("calumma_int.dscp", "Original DSCP", base.DEC, nil, 0xFC),
+    original_port = ProtoField.uint16("calumma_int.original_port", "Original UDP port"),
+    original_protocol = ProtoField.uint8("calumma_int.original_protocol", "Original IP protocol"),
     discard = ProtoField.bool("calumma_int.discard", "D: the sink drops the packet", 32, nil, 0x08000000),
     hops_exceeded = ProtoField.bool("calumma_int.hops_exceeded", "E: no hops were left", 32, nil, 0x04000000),
     mtu_exceeded = ProtoField.bool("calumma_int.mtu_exceeded", "M: a hop would have been too long", 32, nil, 0x02000000),
@@ -91,26 +95,38 @@ local function is_marked()
     return false
 end
 
--- Where the bytes behind the fixed header of the transport begin.
+-- Where the bytes behind the fixed header of the transport begin, and whether that is UDP's.
 local function behind_transport()
     for _, transport in ipairs(transports) do
         local port = transport[1]()
         if port then
-            return port.offset + transport[2]
+            return port.offset + transport[2], transport[2] == 8
         end
     end
 end
 
+-- What the shim says of the packet as its host has sent it, where that is one: its field and its bytes.
+local BY_DSCP, BY_PORT, BY_PROTOCOL = 0x10, 0x14, 0x18
+local function says(tvb, at, is_udp)
+    local kind, high, low = tvb(at, 1):uint(), tvb(at + 2, 1):uint(), tvb(at + 3, 1):uint()
+    if kind == BY_DSCP and high == 0 and low % 4 == 0 then
+        return fields.dscp, tvb(at + 3, 1)
+    elseif kind == BY_PORT and is_udp then
+        return fields.original_port, tvb(at + 2, 2)
+    elseif kind == BY_PROTOCOL and high == 0 and is_udp then
+        return fields.original_protocol, tvb(at + 3, 1)
+    end
+end
+
 -- Instructions and words of a hop, where what begins at an offset is a stack.
-local function recognise(tvb, at)
+local function recognise(tvb, at, is_udp)
     if tvb:len() < at + SHIM + HEADER then
         return
     end
     local length, first = tvb(at + 1, 1):uint(), tvb(at + SHIM, 4):uint()
-    local shim_is_right = tvb(at, 1):uint() == 0x10 and tvb(at + 2, 1):uint() == 0 and tvb(at + 3, 1):uint() % 4 == 0
     local version, flags = math.floor(first / 2 ^ 28), math.floor(first / 2 ^ 13) % 2 ^ 12
     local hop_words = math.floor(first / 2 ^ 8) % 32
-    if not shim_is_right or version ~= 2 or flags ~= 0 or length < 3 or tvb:len() < at + SHIM + 4 * length then
+    if not says(tvb, at, is_udp) or version ~= 2 or flags ~= 0 or length < 3 or tvb:len() < at + SHIM + 4 * length then
         return
     end
     local instructions, words = tvb(at + SHIM + 4, 2):uint(), 0
@@ -144,14 +160,14 @@ local function add_hop(tree, tvb, at, instructions, bytes)
 end
 
 -- Shows what begins at an offset, where that is a stack; gives its hops.
-local function show_stack(tvb, at, tree)
-    local instructions, words, length = recognise(tvb, at)
+local function show_stack(tvb, at, is_udp, tree)
+    local instructions, words, length = recognise(tvb, at, is_udp)
     if not instructions then
         return
     end
     local stack = tree:add(int, tvb(at, SHIM + 4 * length))
     stack:add(fields.length, tvb(at + 1, 1))
-    stack:add(fields.dscp, tvb(at + 3, 1))
+    stack:add(says(tvb, at, is_udp))
     local first = tvb(at + SHIM, 4)
     for _, field in ipairs({ "discard", "hops_exceeded", "mtu_exceeded", "hop_ml", "remaining" }) do
         stack:add(fields[field], first)
@@ -169,8 +185,11 @@ local function show_stack(tvb, at, tree)
 end
 
 function int.dissector(tvb, pinfo, tree)
-    local at = is_marked() and behind_transport()
-    local hops = at and show_stack(tvb, at, tree)
+    if not is_marked() then
+        return
+    end
+    local at, is_udp = behind_transport()
+    local hops = at and show_stack(tvb, at, is_udp, tree)
     if hops then
         pinfo.cols.info:append(string.format(" [INT: %d hops]", hops))
     end
@@ -275,7 +294,7 @@ local function place_in(tvb)
     else
         protocol, at = tvb(9, 1):uint(), 4 * (tvb(0, 1):uint() % 16)
     end
-    return protocol == 6 and at + 20 or protocol == 17 and at + 8 or nil
+    return protocol == 6 and at + 20 or protocol == 17 and at + 8 or nil, protocol == 17
 end
 
 local function show_packet(tvb, tree)
@@ -292,9 +311,9 @@ local function show_packet(tvb, tree)
         tree:add(group.destination, tvb(16, 4))
     end
     local tos = is_ipv6 and math.floor(tvb(0, 2):uint() / 16) % 256 or tvb(1, 1):uint()
-    local at = place_in(tvb)
+    local at, is_udp = place_in(tvb)
     if at and math.floor(tos / MARKER) % 2 == 1 then
-        show_stack(tvb, at, tree)
+        show_stack(tvb, at, is_udp, tree)
     end
 end
 

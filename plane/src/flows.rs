@@ -150,6 +150,20 @@ impl<K: Key> Flows<K> {
         bits.fold(0, |these, (number, &(at, _))| these | (positions >> at & 1) << number)
     }
 
+    /// The positions of packets that carry a mark of an epoch that may be open.
+    pub(crate) fn marked_positions(&self) -> u32 {
+        let marked = positions(self.marked).filter_map(|number| self.places().get(number));
+        marked.fold(0, |all, &(at, _)| all | 1 << at)
+    }
+
+    /// Gives packet number `number` another key.
+    #[inline]
+    pub(crate) fn set_key(&mut self, number: usize, key: K) {
+        if let Some(place) = self.keys.get_mut(number) {
+            *place = key;
+        }
+    }
+
     /// Adds the burst's packet `at`, whose IP header begins at `ip_offset`.
     ///
     /// # Panics

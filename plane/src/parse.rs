@@ -149,9 +149,9 @@ pub(crate) const TYPE_IPV6: u16 = 0x86DD;
 const TYPE_VLAN: u16 = 0x8100;
 const TYPE_QINQ: u16 = 0x88A8;
 
-const TCP: u8 = 6;
-const UDP: u8 = 17;
-const SCTP: u8 = 132;
+pub(crate) const TCP: u8 = 6;
+pub(crate) const UDP: u8 = 17;
+pub(crate) const SCTP: u8 = 132;
 
 /// Reads a packet. `bytes` are those at hand, from the Ethernet header on; `wire_len` is how long
 /// the packet was on the wire (a capture may have cut it), at least `bytes.len()`.
@@ -336,8 +336,9 @@ fn ipv4(bytes: &[u8], ip_offset: usize, wire_len: usize) -> Result<FlowKey, Malf
     Ok(FlowKey::from_words(src, dst, ports, protocol))
 }
 
+/// Whether a protocol's header begins with two ports.
 #[inline]
-fn has_ports(protocol: u8) -> bool {
+pub(crate) fn has_ports(protocol: u8) -> bool {
     matches!(protocol, TCP | UDP | SCTP)
 }
 

@@ -232,9 +232,10 @@ pub trait LcoreSystem<K: Key>: Debug + Send {
         None
     }
 
-    /// The deployment whose INT stacks the switch takes for this network's, where it is of one.
-    fn stacks_of(&self) -> Option<NonZeroU16> {
-        self.inserts().map(|insertion| insertion.domain)
+    /// The deployment whose INT stacks the switch takes for this network's, where it is of one, and
+    /// the UDP port that marks packets with them, if any does.
+    fn stacks_of(&self) -> Option<(NonZeroU16, Option<NonZeroU16>)> {
+        self.inserts().map(|insertion| (insertion.domain, insertion.udp_port))
     }
 
     /// Whether it reads the INT stacks of packets that leave the network ([`Flows::stack`]). Stacks

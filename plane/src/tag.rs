@@ -9,6 +9,8 @@
 //! The headers before the tag move into the headroom, not the payload behind it: a tag costs a copy
 //! of some sixty bytes whatever the packet's length, and works in the first segment of a chain.
 
+pub(crate) mod before;
+
 use crate::packet::Packet;
 use crate::parse::detail::Detail;
 
@@ -44,6 +46,8 @@ pub struct L4Place {
     ip_offset: usize,
     ipv6: bool,
     l4_offset: usize,
+    /// Where the byte is that says the transport protocol.
+    protocol_at: usize,
     udp: bool,
     /// Where the tag begins.
     at: usize,
@@ -83,6 +87,7 @@ impl L4Place {
             ip_offset,
             ipv6,
             l4_offset,
+            protocol_at: of.protocol_at.into(),
             udp: of.protocol == UDP,
             at: l4_offset + behind,
             total_len: of.total_len.into(),
@@ -98,6 +103,11 @@ impl L4Place {
     /// Where the tag begins, in bytes from the packet's start.
     pub fn offset(&self) -> usize {
         self.at
+    }
+
+    /// Where the transport header begins, likewise.
+    pub(crate) fn transport(&self) -> usize {
+        self.l4_offset
     }
 
     fn checksum_at(&self) -> usize {
@@ -261,13 +271,21 @@ enum Resize {
     Shorter,
 }
 
+impl Resize {
+    /// A length that changes by so many bytes.
+    #[inline]
+    fn of(self, before: u16, len: usize) -> u16 {
+        match self {
+            Self::Longer => before.wrapping_add(len as u16),
+            Self::Shorter => before.wrapping_sub(len as u16),
+        }
+    }
+}
+
 /// Corrects lengths and checksums by a tag of `len` bytes whose words add up to `tag_sum`.
 #[inline]
 fn resize(bytes: &mut [u8], place: &L4Place, len: usize, by: Resize, tag_sum: u16) {
-    let changed = |before: u16| match by {
-        Resize::Longer => before.wrapping_add(len as u16),
-        Resize::Shorter => before.wrapping_sub(len as u16),
-    };
+    let changed = |before: u16| by.of(before, len);
     if place.ipv6 {
         change_word(bytes, place.ip_offset + 4, changed);
     } else {

@@ -27,12 +27,14 @@ use crate::parse::{Parsed, PlainFlows};
 use crate::probe::LcoreProbes;
 use crate::run::{MarkedRun, Run};
 
-use self::headers::{keep_carriable, keep_carried, leave_out_uncarried, read_headers};
+use self::headers::{
+    keep_carriable, keep_carried, leave_out_uncarried, read_headers, restore_keys,
+};
 use self::marks::Marks;
 pub use self::masks::{DropMask, Sent, first};
 pub use self::path::Path;
 use self::stacks::PendingStacks;
-pub use self::stacks::{Departure, TakenOut};
+pub use self::stacks::{Departure, MostAdded, TakenOut};
 
 /// What to do with packets that can't be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Deserialize)]
@@ -380,6 +382,9 @@ fn walk_as<K: Measured, P: Packet>(
     } else {
         read_headers(policy, counters, packets, (of, known), &mut flows)
     };
+    if from_fabric && by.domains.have_ports() {
+        restore_keys(by.domains, packets, &mut flows);
+    }
     if matches!(path, Path::Leave | Path::Cross)
         && let Some(active) = active.as_deref_mut().filter(|active| active.asks_fronts)
     {
@@ -486,7 +491,8 @@ fn walk_as<K: Measured, P: Packet>(
             if let Some(carrying) = &carrying {
                 let reading = active.as_deref_mut().filter(|_| path == Path::Leave);
                 let lent = reading.and_then(Active::lend_stacks);
-                drops.0 |= stacks.strip(carrying, lent, counters, packets, &mut flows);
+                let from = (carrying, carrier);
+                drops.0 |= stacks.strip(from, lent, counters, packets, &mut flows);
             }
             if path == Path::Flooded {
                 counters.egress_flooded += flows.len() as u64;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use calumma_plane::carrier::Carrier;
-use calumma_plane::int::header::{Seen, ip_offset, look, tos};
+use calumma_plane::int::header::{Original, Seen, ip_offset, look, tos};
 use calumma_plane::int::strip::read;
 use calumma_plane::int::{Domains, Hop, MARKER, Stack, UNKNOWN};
 use calumma_plane::packet::Frame;
@@ -33,8 +33,16 @@ pub struct PacketStack {
 pub struct ReadStack {
     /// The number of the deployment that put it in.
     pub domain: u16,
-    /// The DSCP that the packet came with from its host.
-    pub dscp: u8,
+    /// The DSCP that the packet came with from its host, where nothing but that marks the packet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dscp: Option<u8>,
+    /// The UDP port that its host has sent it to, where a UDP port marks it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub original_port: Option<u16>,
+    /// The IP protocol that its host has sent it by, where it has its stack behind a UDP header of
+    /// its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub original_protocol: Option<u8>,
     /// What each hop says: the instruction bitmap.
     pub instructions: u16,
     /// Hops that may still be pushed.
@@ -104,9 +112,17 @@ pub fn stack_of(bytes: &[u8], wire_len: usize) -> Result<ReadStack, &'static str
     let mut stack = Stack::EMPTY;
     read(&packet, &found, &mut stack);
     let header = found.header;
+    let (mut dscp, mut original_port, mut original_protocol) = (None, None, None);
+    match header.original {
+        Original::Dscp(of) => dscp = Some(of),
+        Original::Port(of) => original_port = Some(of),
+        Original::Protocol(of) => original_protocol = Some(of),
+    }
     Ok(ReadStack {
         domain: header.domain,
-        dscp: header.dscp,
+        dscp,
+        original_port,
+        original_protocol,
         instructions: header.instructions.bits(),
         remaining: header.remaining,
         bytes: header.size(),

@@ -65,7 +65,7 @@ impl Way {
         let domain = 51_728_u16.try_into()?;
         let switch = |node: u16| {
             let node = node.try_into()?;
-            Ok(Insertion { domain, node, instructions, hops: MOST })
+            Ok(Insertion { domain, node, instructions, hops: MOST, udp_port: None })
         };
         Ok(Self { mtu, switches: (1..=PUSH as u16).map(switch).collect::<Result<_>>()? })
     }

@@ -154,6 +154,9 @@ impl Switchboard {
         let analysis = system.start(&deployment);
         let analysis = analysis.map_err(|problem| anyhow!("[{name}]: {problem}"))?;
         let analysis = analysis.with_context(|| format!("{name} has no analysis"))?;
+        if let Some(remark) = analysis.remark() {
+            info!("{name}: {remark}");
+        }
         let offer = system.offer();
         let mut setups = HashMap::new();
         for version in offer.lowest..=offer.highest {

@@ -2,7 +2,10 @@
 
 use super::signature::Signer;
 use super::{Carry, Mark, signed};
+use crate::int::header::{Original, Seen, look, tos};
+use crate::int::{Domains, MARKER};
 use crate::packet::Packet;
+use crate::parse::UDP;
 
 /// The whole label: eight bits of fields (`signed`) on top of a signature of twelve, by which a
 /// label drawn at random looks marked once in 32,768 times.
@@ -16,7 +19,12 @@ pub struct FlowLabel<'a> {
     pub signer: Option<&'a Signer>,
     /// The timestamp bits of epochs in which packets have claims, bit 0 for 0 and bit 1 for 1.
     pub claims: u8,
+    /// Whose INT stacks are this switch's.
+    pub domains: Domains,
 }
+
+/// Where an IPv6 header says what comes next.
+const NEXT_HEADER: usize = 6;
 
 const LABEL: u32 = 0xF_FFFF;
 const FIELDS_SHIFT: u32 = 12;
@@ -46,8 +54,39 @@ impl FlowLabel<'_> {
         let word = u32::from_be_bytes(*header.first_chunk()?);
         let fields = (word >> FIELDS_SHIFT) as u8;
         let (signer, epoch) = (self.signer?, signed::epoch(fields));
-        let fits = signer.fits_ipv6(epoch, header, (word & SIGNATURE_MASK) as u16);
+        let changed;
+        let signed = match self.protocol_behind(packet, ip_offset, header) {
+            None => header,
+            Some(protocol) => {
+                let mut header = *header;
+                header[NEXT_HEADER] = protocol;
+                changed = header;
+                &changed
+            }
+        };
+        let fits = signer.fits_ipv6(epoch, signed, (word & SIGNATURE_MASK) as u16);
         (fits && signed::is_valid(fields, self.claims)).then_some(fields)
+    }
+
+    /// What the next header was as the packet was marked, where a UDP header has been put behind
+    /// this one since for an INT stack. Behind extension headers, that changes none of what is
+    /// signed.
+    #[inline]
+    fn protocol_behind<P: Packet>(
+        self,
+        packet: &P,
+        ip_offset: usize,
+        header: &[u8; 40],
+    ) -> Option<u8> {
+        let is_udp = header[NEXT_HEADER] == UDP;
+        if !is_udp || !self.domains.have_ports() || tos(packet, ip_offset) & MARKER == 0 {
+            return None;
+        }
+        let Seen::Stack(found) = look(packet, ip_offset, self.domains) else { return None };
+        match found.header.original {
+            Original::Protocol(protocol) => Some(protocol),
+            Original::Dscp(_) | Original::Port(_) => None,
+        }
     }
 
     /// The same, and takes the mark out.
@@ -128,7 +167,7 @@ mod tests {
         for mark in dated_marks() {
             let mut frame = Frame::new(before.to_vec());
             let seen = through(
-                FlowLabel { signer: Some(&signer), claims: 0 },
+                FlowLabel { signer: Some(&signer), claims: 0, domains: Domains::ANY },
                 &mut frame,
                 14,
                 mark,
@@ -149,7 +188,7 @@ mod tests {
     fn a_claim_is_part_of_a_mark_in_epochs_that_have_claims_and_no_others() {
         let signer = signer();
         for (mark, claims) in dated_marks().zip([0b00, 0b01, 0b10, 0b11].into_iter().cycle()) {
-            let label = FlowLabel { signer: Some(&signer), claims };
+            let label = FlowLabel { signer: Some(&signer), claims, domains: Domains::ANY };
             let mut frame = Frame::new(packet(&[], 6, &[0; 20]).to_vec());
             label.write(&mut frame, 14, mark);
             let unclaimed = frame.clone();
@@ -165,7 +204,7 @@ mod tests {
     #[test]
     fn another_label_is_no_mark_and_stays() {
         let signer = signer();
-        let label = FlowLabel { signer: Some(&signer), claims: 0 };
+        let label = FlowLabel { signer: Some(&signer), claims: 0, domains: Domains::ANY };
         let mut marked = Frame::new(packet(&[], 6, &[0; 20]).to_vec());
         label.write(&mut marked, 14, dated_marks().next().unwrap());
         for changed in [0x0000_0001, 0x0000_0800, 0x0000_4000, 0x0002_0000, 0x0008_0000_u32] {
@@ -186,7 +225,7 @@ mod tests {
         let before = frame.clone();
         FlowLabel::default().write(&mut frame, 14, dated_marks().next().unwrap());
         assert_eq!(frame, before);
-        FlowLabel { signer: Some(&signer), claims: 0 }.write(
+        FlowLabel { signer: Some(&signer), claims: 0, domains: Domains::ANY }.write(
             &mut frame,
             14,
             dated_marks().next().unwrap(),
@@ -200,7 +239,7 @@ mod tests {
     fn ipv4_carries_nothing() {
         let signer = signer();
         for signer in [None, Some(&signer)] {
-            let label = FlowLabel { signer, claims: 0 };
+            let label = FlowLabel { signer, claims: 0, domains: Domains::ANY };
             let mut frame = Frame::new(udp(0, 0).to_vec());
             assert!(!label.can_carry(&frame, 14));
             label.write(&mut frame, 14, Mark::from_bits(7));

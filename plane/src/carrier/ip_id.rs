@@ -18,6 +18,7 @@ use self::bursts::{Read, Take, Write};
 use super::flow_label::FlowLabel;
 use super::signature::{Signer, Signing};
 use super::{Carry, Mark, Seen, signed, update_checksum};
+use crate::int::Domains;
 use crate::mark::Hierarchy;
 use crate::packet::Packet;
 use crate::parse::Unmeasured;
@@ -118,7 +119,8 @@ impl<'a> IpId<'a> {
     }
 
     fn label(self) -> FlowLabel<'a> {
-        FlowLabel { signer: self.signer, claims: self.claims }
+        // Nothing puts stacks into packets with this carrier.
+        FlowLabel { signer: self.signer, claims: self.claims, domains: Domains::ANY }
     }
 
     /// The packet's IPv4 header and what it is; `None` where it is IPv6.

@@ -11,11 +11,20 @@
 //! ```
 //!
 //! Length counts words without the shim's own (INT-MD v2.1, sections 5.6 to 5.8).
+//!
+//! Where a network has a [UDP port](super::Insertion::udp_port) for it, packets of UDP go there,
+//! and packets of protocols that have no place for a stack have it behind a UDP header of its own
+//! that goes there. Their shims say what that took the place of, and not the DSCP:
+//!
+//! ```text
+//! | Type 1: 4 | NPT 1: 2 | 0: 2 | Length: 8 | original port: 16 |
+//! | Type 1: 4 | NPT 2: 2 | 0: 2 | Length: 8 | 0: 8 | original protocol: 8 |
+//! ```
 
-use super::{Domains, Hop, Instructions, MARKER, Stack, UNKNOWN};
+use super::{Domains, Hop, Insertion, Instructions, MARKER, Stack, UNKNOWN};
 use crate::packet::Packet;
 use crate::parse::detail::detail;
-use crate::parse::{TYPE_IPV4, TYPE_IPV6, ether_type};
+use crate::parse::{TYPE_IPV4, TYPE_IPV6, UDP, ether_type, has_ports};
 use crate::tag::L4Place;
 use crate::{Carrier, carrier};
 
@@ -37,8 +46,10 @@ pub(super) const MOST_LEN: usize = u16::MAX as usize;
 /// Most words of a hop: each of the 16 bits one, three of them two.
 pub(super) const MOST_HOP_WORDS: usize = 19;
 
-/// The shim's first byte: Type 1 (INT-MD), NPT 0.
-const TYPE: u8 = 0x10;
+/// The shim's first byte: Type 1 (INT-MD), and the NPT.
+const BY_DSCP: u8 = 0x10;
+const BY_PORT: u8 = 0x14;
+const BY_PROTOCOL: u8 = 0x18;
 
 /// The header's first byte: version 2, and no flags.
 const VERSION: u8 = 0x20;
@@ -52,11 +63,22 @@ pub(super) const HOPS_EXCEEDED: u8 = 0b0100;
 /// Of the header's first byte: a switch found no room for its hop.
 pub(super) const MTU_EXCEEDED: u8 = 0b0010;
 
+/// What the shim says of the packet as its host has sent it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Original {
+    /// Its DSCP: nothing but that marks the packet (NPT 0).
+    Dscp(u8),
+    /// The UDP port that it went to (NPT 1).
+    Port(u16),
+    /// Its IP protocol: the UDP header before the shim is not the host's (NPT 2).
+    Protocol(u8),
+}
+
 /// What shim and metadata header say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The DSCP that the packet came with from its host.
-    pub dscp: u8,
+    /// What the packet came with from its host.
+    pub original: Original,
     /// Words of metadata header and stack.
     pub words: u8,
     /// The first byte of the metadata header: version and flags.
@@ -75,11 +97,17 @@ impl Header {
         let [high, low] = self.instructions.bits().to_be_bytes();
         let [domain, number] = self.domain.to_be_bytes();
         let hop_words = self.instructions.words() as u8;
+        let (kind, original) = match self.original {
+            Original::Dscp(dscp) => (BY_DSCP, u16::from(dscp << 2)),
+            Original::Port(port) => (BY_PORT, port),
+            Original::Protocol(protocol) => (BY_PROTOCOL, protocol.into()),
+        };
+        let [first, second] = original.to_be_bytes();
         [
-            TYPE,
+            kind,
             self.words,
-            0,
-            self.dscp << 2,
+            first,
+            second,
             self.flags,
             0,
             hop_words,
@@ -96,9 +124,10 @@ impl Header {
     }
 
     /// A header of a packet without any hop yet.
-    pub(super) fn new(dscp: u8, remaining: u8, instructions: Instructions, domain: u16) -> Self {
-        let words = HEADER_WORDS as u8;
-        Self { dscp, words, flags: VERSION, remaining, instructions, domain }
+    pub(super) fn new(original: Original, insertion: &Insertion) -> Self {
+        let Insertion { instructions, hops, domain, .. } = *insertion;
+        let (words, domain) = (HEADER_WORDS as u8, domain.get());
+        Self { original, words, flags: VERSION, remaining: hops, instructions, domain }
     }
 
     /// Whether the sink is to drop the packet.
@@ -136,18 +165,30 @@ impl Header {
     #[inline]
     fn read(bytes: &[u8], domains: Domains) -> Option<Self> {
         let bytes: &[u8; HEADERS] = bytes.first_chunk()?;
-        let [kind, words, reserved, dscp, flags, middle, hop_words, remaining, ..] = *bytes;
+        let [kind, words, first, second, flags, middle, hop_words, remaining, ..] = *bytes;
+        let original = match kind {
+            BY_DSCP if first == 0 && second & 0b11 == 0 => Original::Dscp(second >> 2),
+            BY_PORT => Original::Port(u16::from_be_bytes([first, second])),
+            BY_PROTOCOL if first == 0 => Original::Protocol(second),
+            _ => return None,
+        };
         let domain = u16::from_be_bytes([bytes[10], bytes[11]]);
-        let is_one = kind == TYPE
-            && reserved == 0
-            && dscp & 0b11 == 0
-            && flags & 0xF1 == VERSION
+        let is_one = flags & 0xF1 == VERSION
             && middle == 0
             && hop_words & 0b1110_0000 == 0
             && bytes[12..] == [0; 4]
-            && domains.has(domain);
+            && domains.has(domain)
+            && (kind == BY_DSCP || domains.mark_by_port(domain));
         let instructions = Instructions::from_header(u16::from_be_bytes([bytes[8], bytes[9]]));
-        is_one.then_some(Self { dscp: dscp >> 2, words, flags, remaining, instructions, domain })
+        is_one.then_some(Self { original, words, flags, remaining, instructions, domain })
+    }
+
+    /// Whether the packet may say what the shim says of it: one that a port marks is of UDP, and
+    /// goes to that port of its network's. `to` is where a packet of UDP goes.
+    #[inline]
+    fn agrees(&self, to: Option<u16>, domains: Domains) -> bool {
+        let is_port = |to| domains.has_port(self.domain, to);
+        matches!(self.original, Original::Dscp(_)) || to.is_some_and(is_port)
     }
 
     /// Whether its lengths agree, and end within `room` bytes.
@@ -169,6 +210,29 @@ pub struct Found {
     pub header: Header,
     /// Where it is.
     pub(super) place: L4Place,
+}
+
+impl Found {
+    /// Ports and protocol by which the packet is measured in which the stack was found: those that
+    /// its host has sent it with. `None` where these are what its headers say.
+    #[inline]
+    pub fn original_flow<P: Packet>(&self, packet: &P) -> Option<(u32, u8)> {
+        let word = |at: usize| {
+            let word = packet.bytes().get(at..)?.first_chunk();
+            word.copied().map(u32::from_be_bytes)
+        };
+        match self.header.original {
+            Original::Dscp(_) => None,
+            Original::Port(port) => {
+                let ports = word(self.place.transport())?;
+                Some((ports & 0xFFFF_0000 | u32::from(port), UDP))
+            }
+            Original::Protocol(protocol) if has_ports(protocol) => {
+                Some((word(self.place.offset() + self.header.size())?, protocol))
+            }
+            Original::Protocol(protocol) => Some((0, protocol)),
+        }
+    }
 }
 
 /// What a packet with the [`MARKER`] is.
@@ -216,12 +280,11 @@ pub fn look<P: Packet>(packet: &P, ip_offset: usize, domains: Domains) -> Seen {
     };
     let is_ipv6 = bytes.get(ip_offset).is_some_and(|first| first >> 4 == 6);
     let l4 = usize::from(detail.l4_offset);
-    let (fixed, end) = match detail.protocol {
-        6 => (20, ip_offset + usize::from(detail.total_len)),
+    let (fixed, end, to) = match detail.protocol {
+        6 => (20, ip_offset + usize::from(detail.total_len), None),
         17 => {
-            let len =
-                bytes.get(l4 + 4..l4 + 6).map_or(0, |len| u16::from_be_bytes([len[0], len[1]]));
-            (8, l4 + usize::from(len))
+            let word = |at: usize| bytes.get(at..at + 2)?.try_into().ok().map(u16::from_be_bytes);
+            (8, l4 + usize::from(word(l4 + 4).unwrap_or(0)), word(l4 + 2))
         }
         _ => return elsewhere(bytes, ip_offset, domains),
     };
@@ -232,7 +295,7 @@ pub fn look<P: Packet>(packet: &P, ip_offset: usize, domains: Domains) -> Seen {
         return if is_first { Seen::Fragment } else { Seen::Foreign };
     }
     let room = end.min(bytes.len()).saturating_sub(l4 + fixed);
-    if !header.fits(standing[6], room) {
+    if !header.fits(standing[6], room) || !header.agrees(to, domains) {
         return Seen::Malformed;
     }
     match L4Place::behind_fixed_header(ip_offset, is_ipv6, &detail) {

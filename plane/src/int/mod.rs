@@ -12,6 +12,7 @@ pub mod around;
 pub mod header;
 pub mod means;
 pub mod plain;
+mod port;
 pub mod push;
 pub mod report;
 pub mod strip;
@@ -109,31 +110,56 @@ pub struct Insertion {
     pub instructions: Instructions,
     /// Hops that a stack may have, the source's included: 1 to [`MOST_HOPS`].
     pub hops: u8,
+    /// The UDP port that packets go to that say by it that they have a stack; `None` where none do.
+    pub udp_port: Option<NonZeroU16>,
 }
 
 /// The deployments whose stacks a switch takes for its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Domains {
-    /// The last two that it was given; 0 stands for none.
-    known: [u16; 2],
+    /// The last two that it was given, each with the UDP port that marks packets with its stacks;
+    /// 0 stands for none.
+    known: [(u16, u16); 2],
 }
 
 impl Domains {
     /// Any: a switch that was given none takes out whatever stack it finds.
-    pub const ANY: Self = Self { known: [0; 2] };
+    pub const ANY: Self = Self { known: [(0, 0); 2] };
 
-    /// Notes that stacks of a deployment are this switch's. Those of the one before stay it, as
-    /// packets may still be under way.
-    pub fn learn(&mut self, domain: NonZeroU16) {
-        if self.known[0] != domain.get() {
-            self.known = [domain.get(), self.known[0]];
+    /// Notes that stacks of a deployment are this switch's, and the UDP port that packets with them
+    /// go to, if any. Those of the one before stay it, as packets may still be under way.
+    pub fn learn(&mut self, domain: NonZeroU16, udp_port: Option<NonZeroU16>) {
+        let now = (domain.get(), udp_port.map_or(0, NonZeroU16::get));
+        if self.known[0] != now {
+            self.known = [now, self.known[0]];
         }
     }
 
     /// Whether stacks of a deployment are this switch's.
     #[inline]
     pub fn has(&self, domain: u16) -> bool {
-        domain != 0 && (self.known == [0; 2] || self.known.contains(&domain))
+        let is_known = |&(known, _): &(u16, u16)| known == domain;
+        domain != 0 && (*self == Self::ANY || self.known.iter().any(is_known))
+    }
+
+    /// Whether a UDP port may mark packets with stacks of a deployment that are this switch's.
+    #[inline]
+    fn mark_by_port(&self, domain: u16) -> bool {
+        let may = |&(known, port): &(u16, u16)| known == domain && port != 0;
+        *self == Self::ANY || self.known.iter().any(may)
+    }
+
+    /// Whether this UDP port marks packets with stacks of a deployment. A switch that knows of none
+    /// takes any for it.
+    #[inline]
+    fn has_port(&self, domain: u16, port: u16) -> bool {
+        port != 0 && (*self == Self::ANY || self.known.contains(&(domain, port)))
+    }
+
+    /// Whether UDP ports are known that mark packets with stacks.
+    #[inline]
+    pub(crate) fn have_ports(&self) -> bool {
+        self.known.iter().any(|&(_, port)| port != 0)
     }
 }
 

@@ -1,5 +1,5 @@
 //! Stacks in the packets that nearly all are: Ethernet without VLAN tags, IPv4 without options, TCP
-//! or UDP, of one piece; where each hop is two words, node id and latency. Whatever is to be
+//! or UDP, of one piece, whose DSCP alone marks them; where each hop is two words, node id and latency. Whatever is to be
 //! looked at stands at a known place, and a stack is put in, extended and taken out by a few loads
 //! and stores.
 //!
@@ -14,7 +14,9 @@
 #[cfg(test)]
 mod tests;
 
-use super::header::{ETHERNET, HEADER_WORDS, HEADERS, Header, MOST_LEN, MOST_WORDS, SHIM};
+use super::header::{
+    ETHERNET, HEADER_WORDS, HEADERS, Header, MOST_LEN, MOST_WORDS, Original, SHIM,
+};
 use super::{Domains, Hop, Insertion, Instructions, MARKER, Stack};
 use crate::checksum::folded;
 use crate::packet::Packet;
@@ -55,6 +57,8 @@ pub fn source<P: Packet>(
     mtu: usize,
 ) -> bool {
     match protocol(packet) {
+        // To a port of the network's.
+        UDP if insertion.udp_port.is_some() => false,
         UDP => source_behind::<BEHIND_UDP, P>(packet, (insertion, hop), dscp, mtu),
         TCP => source_behind::<BEHIND_TCP, P>(packet, (insertion, hop), dscp, mtu),
         _ => false,
@@ -285,9 +289,14 @@ impl<const BEFORE: usize> Standing<BEFORE> {
     }
 
     #[inline(always)]
+    fn dscp(&self) -> u8 {
+        (self.first >> 34) as u8 & 0x3F
+    }
+
+    #[inline(always)]
     fn header(&self) -> Header {
         Header {
-            dscp: (self.first >> 34) as u8 & 0x3F,
+            original: Original::Dscp(self.dscp()),
             words: self.words() as u8,
             flags: (self.first >> 24) as u8,
             remaining: self.remaining(),
@@ -337,7 +346,7 @@ fn strip_behind<'a, const BEFORE: usize, P: Packet>(
     if found.first & DISCARD != 0 {
         return false;
     }
-    let (plain, header, size) = (found.plain, found.header(), found.size());
+    let (plain, header, size, dscp) = (found.plain, found.header(), found.size(), found.dscp());
     let bytes = packet.bytes();
     let Some(headers) = bytes.first_chunk::<BEFORE>().copied() else { return false };
     let hops = bytes.get(BEFORE + HEADERS..BEFORE + size).unwrap_or_default().as_chunks().0;
@@ -356,7 +365,7 @@ fn strip_behind<'a, const BEFORE: usize, P: Packet>(
     let bytes = packet.bytes_mut();
     let Some(before) = bytes.first_chunk_mut::<BEFORE>() else { return false };
     *before = headers;
-    let tos = plain.tos & 0b11 | header.dscp << 2;
+    let tos = plain.tos & 0b11 | dscp << 2;
     plain.write(bytes, tos, |len| len - size as u16, u64::from(!folded(sum)));
     true
 }

@@ -1,13 +1,16 @@
 //! Putting stacks and hops into packets.
 
+use std::num::NonZeroU16;
+
 use super::header::{
     ETHERNET, Found, HEADERS, HOPS_EXCEEDED, Header, MOST_BEFORE, MOST_HOP_WORDS, MOST_LEN,
-    MOST_WORDS, MTU_EXCEEDED, SHIM, set_marker, write_hop,
+    MOST_WORDS, MTU_EXCEEDED, Original, SHIM, set_marker, write_hop,
 };
+use super::port::{self, UDP_HEADER};
 use super::{Hop, Insertion};
 use crate::packet::Packet;
 use crate::parse::detail::detail;
-use crate::tag::{self, L4Place, TagError};
+use crate::tag::{self, L4Place, TagError, before};
 
 /// Why a packet that a source would have put a stack into goes without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +18,7 @@ use crate::tag::{self, L4Place, TagError};
 pub enum NotCarried {
     /// A fragment.
     Fragment,
-    /// Neither TCP nor UDP, or headers that can't be read.
+    /// Of a protocol that has no place for a stack, or headers that can't be read.
     Protocol,
     /// A tunnel's, where packets are measured by what is inside: the stack would hide that.
     Tunnel,
@@ -115,16 +118,23 @@ pub fn source<P: Packet>(
     }
     let of = detail(bytes, ip_offset, wire_len).ok_or(NotCarried::Protocol)?;
     let ipv6 = bytes.get(ip_offset).is_some_and(|first| first >> 4 == 6);
-    let place = L4Place::behind_fixed_header(ip_offset, ipv6, &of)?;
+    let original = port::original(bytes, (ip_offset, &of), insertion.udp_port, dscp);
+    let is_wrapped = matches!(original, Original::Protocol(_));
+    let place = match original {
+        Original::Protocol(_) => L4Place::behind_own_header(ip_offset, ipv6, &of)?,
+        Original::Dscp(_) | Original::Port(_) => {
+            L4Place::behind_fixed_header(ip_offset, ipv6, &of)?
+        }
+    };
     if place.offset() > MOST_BEFORE {
         return Err(NotCarried::Protocol);
     }
     // What a frame has behind its packet stays, and takes room as well.
-    let len = wire_len - ETHERNET;
-    let Insertion { instructions, hops, domain, .. } = *insertion;
+    let len = wire_len - ETHERNET + if is_wrapped { UDP_HEADER } else { 0 };
+    let Insertion { instructions, hops, udp_port, .. } = *insertion;
     let hop_words = instructions.words();
     let mut tag = [0; HEADERS + 4 * MOST_HOP_WORDS];
-    let mut header = Header::new(dscp, hops, instructions, domain.get());
+    let mut header = Header::new(original, insertion);
     let whole = HEADERS + 4 * hop_words;
     let (tag_len, pushed) = if hops > 0 && len + whole <= mtu.min(MOST_LEN) {
         header.words += hop_words as u8;
@@ -140,7 +150,16 @@ pub fn source<P: Packet>(
         return Err(NotCarried::Mtu);
     };
     tag[..HEADERS].copy_from_slice(&header.write());
-    tag::push(packet, &place, &tag[..tag_len], MOST_LEN)?;
+    let to = udp_port.map_or(0, NonZeroU16::get);
+    if is_wrapped {
+        let from = port::source_port(packet.bytes(), ip_offset, &of);
+        before::wrap(packet, &place, ([from, to], &tag[..tag_len]), MOST_LEN)?;
+    } else {
+        tag::push(packet, &place, &tag[..tag_len], MOST_LEN)?;
+        if let Original::Port(_) = original {
+            before::redirect(packet, &place, to)?;
+        }
+    }
     set_marker(packet, ip_offset, true);
     Ok(pushed)
 }

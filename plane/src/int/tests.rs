@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 
 use proptest::prelude::*;
 
-use super::header::{HEADERS, Seen, could_be_taken, ip_offset, look, tos};
+use super::header::{HEADERS, Original, Seen, could_be_taken, ip_offset, look, tos};
 use super::push::{self, NotCarried, Pushed};
 use super::strip::{Goes, read, strip};
 use super::{Domains, Hop, Insertion, Instructions, MARKER, MOST_HOPS, Stack, UNKNOWN};
@@ -24,12 +24,12 @@ const ETHERNET: usize = 14;
 /// An insertion of a domain that no random bytes are likely to have.
 pub(super) fn insertion(instructions: Instructions, hops: u8) -> Insertion {
     let [domain, node] = [0xC4A1, 7].map(|number| NonZeroU16::new(number).unwrap());
-    Insertion { domain, node, instructions, hops }
+    Insertion { domain, node, instructions, hops, udp_port: None }
 }
 
 pub(super) fn ours() -> Domains {
     let mut domains = Domains::default();
-    domains.learn(NonZeroU16::new(0xC4A1).unwrap());
+    domains.learn(NonZeroU16::new(0xC4A1).unwrap(), None);
     domains
 }
 
@@ -261,11 +261,11 @@ fn a_switch_that_was_told_no_domain_takes_any_and_one_that_was_keeps_the_one_bef
     let [a, b, c] = [1, 2, 3].map(|number| NonZeroU16::new(number).unwrap());
     let mut domains = Domains::default();
     assert!(domains.has(1) && domains.has(u16::MAX) && !domains.has(0));
-    domains.learn(a);
-    domains.learn(b);
-    domains.learn(b);
+    domains.learn(a, None);
+    domains.learn(b, None);
+    domains.learn(b, None);
     assert_eq!([1, 2, 3, 0].map(|domain| domains.has(domain)), [true, true, false, false]);
-    domains.learn(c);
+    domains.learn(c, None);
     assert_eq!([1, 2, 3].map(|domain| domains.has(domain)), [false, true, true]);
 }
 
@@ -455,7 +455,7 @@ proptest! {
         for hop in &hops[1..] {
             as_right(&before, packet.bytes(), ip, l4);
             let seen = found(&packet, ip);
-            prop_assert_eq!(seen.header.dscp, dscp);
+            prop_assert_eq!(seen.header.original, Original::Dscp(dscp));
             match push::transit(&mut packet, &seen, hop, mtu) {
                 Pushed::Hop => pushed.push(*hop),
                 Pushed::NoHops => {

@@ -14,6 +14,8 @@ pub struct Detail {
     pub ttl: u8,
     /// IP protocol of the transport header, after IPv6 extension headers.
     pub protocol: u8,
+    /// Where the byte is that says it, in bytes from the packet's start.
+    pub protocol_at: u16,
     /// Bytes of the IP datagram, its headers included.
     pub total_len: u16,
     /// Where the transport header begins, in bytes from the packet's start.
@@ -79,10 +81,14 @@ pub(crate) fn digest(bytes: &[u8], ip_offset: usize) -> u64 {
         _ => {}
     }
     let words = these.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
-    words.fold(id, |digest, word| {
-        let product = u128::from(digest ^ word ^ FOLD[0]) * u128::from(FOLD[1]);
-        (product as u64) ^ (product >> 64) as u64
-    })
+    words.fold(id, mixed)
+}
+
+/// A number that is mixed with a word.
+#[inline]
+pub(crate) fn mixed(number: u64, word: u64) -> u64 {
+    let product = u128::from(number ^ word ^ FOLD[0]) * u128::from(FOLD[1]);
+    (product as u64) ^ (product >> 64) as u64
 }
 
 /// Odd numbers without a pattern.
@@ -132,6 +138,7 @@ fn of_ipv4(bytes: &[u8], ip_offset: usize) -> Option<Detail> {
     (header_len >= IPV4 && header_len <= usize::from(total_len)).then_some(Detail {
         ttl: header[8],
         protocol: header[9],
+        protocol_at: (ip_offset + 9) as u16,
         total_len,
         l4_offset: (ip_offset + header_len) as u16,
         // Offset, or "more fragments".
@@ -145,6 +152,7 @@ fn of_ipv6(bytes: &[u8], ip_offset: usize, wire_len: usize) -> Option<Detail> {
     Some(Detail {
         ttl: *bytes.get(ip_offset + 7)?,
         protocol: upper.protocol,
+        protocol_at: u16::try_from(upper.protocol_at).ok()?,
         total_len: u16::try_from(upper.end - ip_offset).ok()?,
         l4_offset: u16::try_from(upper.offset).ok()?,
         is_fragment: upper.fragment,
@@ -168,6 +176,7 @@ mod tests {
         let wanted = Detail {
             ttl: 63,
             protocol: UDP,
+            protocol_at: 18 + 9,
             total_len: 20 + 8 + 20,
             l4_offset: 38,
             l4_len: 8,
@@ -227,9 +236,14 @@ mod tests {
         let mut tcp = [0; 32];
         (tcp[12], tcp[13]) = (8 << 4, 0x12);
         let frame = packet(&[], TCP, &tcp);
-        let detail = detail(&frame, 14, frame.len()).unwrap();
-        assert_eq!((detail.l4_offset, detail.l4_len, detail.tcp_flags), (54, 32, 0x12));
-        assert_eq!(usize::from(detail.total_len), 40 + 32);
+        let found = detail(&frame, 14, frame.len()).unwrap();
+        assert_eq!((found.l4_offset, found.l4_len, found.tcp_flags), (54, 32, 0x12));
+        assert_eq!(found.protocol_at, 20);
+        let options: (u8, &[u8]) = (60, &[0; 7]);
+        let behind = packet(&[options; 2], TCP, &tcp);
+        let found_behind = detail(&behind, 14, behind.len()).unwrap();
+        assert_eq!((found_behind.protocol_at, behind[62]), (62, TCP));
+        assert_eq!(usize::from(found.total_len), 40 + 32);
     }
 
     #[test]

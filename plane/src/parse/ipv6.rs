@@ -21,6 +21,8 @@ const DESTINATION: u8 = 60;
 pub(super) struct Upper {
     /// Its protocol number.
     pub(super) protocol: u8,
+    /// Where the byte is that says so.
+    pub(super) protocol_at: usize,
     /// Where it begins.
     pub(super) offset: usize,
     /// Where it ends by the IPv6 header's payload length.
@@ -64,6 +66,7 @@ pub(super) fn upper(bytes: &[u8], ip_offset: usize, wire_len: usize) -> Result<U
     }
     let mut upper = Upper {
         protocol: header[6],
+        protocol_at: ip_offset + 6,
         offset: ip_offset + IPV6,
         end,
         fragment: false,
@@ -79,7 +82,7 @@ pub(super) fn upper(bytes: &[u8], ip_offset: usize, wire_len: usize) -> Result<U
         };
         let [next, len, high, low] =
             *at::<4>(bytes, upper.offset, end).ok_or(Malformed::Ipv6Extensions)?;
-        upper.protocol = next;
+        (upper.protocol, upper.protocol_at) = (next, upper.offset);
         upper.offset += match unit {
             8 => (usize::from(len) + 1) * 8,
             4 => (usize::from(len) + 2) * 4,

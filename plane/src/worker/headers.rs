@@ -8,9 +8,11 @@ use super::{DropMask, Measured, Policy, Treatment};
 use crate::carrier::Carrier;
 use crate::counters::Counters;
 use crate::flows::Flows;
+use crate::int::header::{Seen, look, tos};
+use crate::int::{Domains, MARKER};
 use crate::packet::Packet;
 use crate::parse::tunnel::{self, Tunnels};
-use crate::parse::{Parsed, PlainFlows, Unmeasured, header_by_header, plain};
+use crate::parse::{Parsed, PlainFlows, UDP, Unmeasured, header_by_header, plain};
 use crate::probe;
 
 /// Reads the headers of packets of a burst, and counts what can't be measured. Gives what is to be
@@ -69,6 +71,30 @@ pub(super) fn read_headers<K: Measured, P: Packet>(
         drops.0 |= u32::from(treatment == Treatment::Drop) << at;
     }
     (drops, maybe_probes)
+}
+
+/// Gives packets from the fabric whose stack a UDP port marks the keys that they were sent with,
+/// which they entered by. Of one whose stack is damaged nobody knows it.
+#[inline(never)]
+pub(super) fn restore_keys<K: Key, P: Packet>(
+    domains: Domains,
+    packets: &[P],
+    flows: &mut Flows<K>,
+) {
+    for number in 0..flows.len() {
+        let (key, (at, ip_offset)) = (flows.keys()[number], flows.places()[number]);
+        let Some(packet) = packets.get(usize::from(at)) else { break };
+        let ip_offset = usize::from(ip_offset);
+        if key.protocol() != UDP || tos(packet, ip_offset) & MARKER == 0 {
+            continue;
+        }
+        if let Seen::Stack(found) = look(packet, ip_offset, domains)
+            && let Some((ports, protocol)) = found.original_flow(packet)
+        {
+            let word = |at| if at + 1 == K::WORDS { ports } else { key.word(at) };
+            flows.set_key(number, K::from_word_fn(word, protocol));
+        }
+    }
 }
 
 /// Counts a packet that is not measured, and says what to do with it.

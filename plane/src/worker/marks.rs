@@ -81,7 +81,7 @@ impl<'a> Marks<'a> {
     }
 
     fn label(self) -> FlowLabel<'a> {
-        FlowLabel { signer: self.signer, claims: self.claims }
+        FlowLabel { signer: self.signer, claims: self.claims, domains: self.domains }
     }
 
     fn ip_id(self) -> IpId<'a> {

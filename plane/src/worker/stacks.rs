@@ -10,7 +10,9 @@ use crate::arrival::BurstArrival;
 use crate::counters::Counters;
 use crate::flows::{Flows, Stacks};
 use crate::int::around::{Came, Going, complete};
-use crate::int::header::{HEADERS, Seen, could_be_taken, ip_offset, look, set_marker, tos};
+use crate::int::header::{
+    HEADERS, Original, Seen, could_be_taken, ip_offset, look, set_marker, tos,
+};
 use crate::int::means::Means;
 use crate::int::plain;
 use crate::int::push::{self, NotCarried, Pushed};
@@ -19,6 +21,7 @@ use crate::int::{Domains, Hop, Insertion, MARKER};
 use crate::measure::Sessions;
 use crate::packet::Packet;
 use crate::parse::tunnel::{self, Tunnels};
+use crate::tag::before::UDP_HEADER;
 
 /// Packets are about to be handed to a transmit queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,16 +174,22 @@ impl PendingStacks {
     #[inline(never)]
     pub(super) fn strip<K: Key, P: Packet>(
         &self,
-        carrying: &Carrying,
+        (carrying, carrier): (&Carrying, Carrier),
         mut lent: Option<Box<Stacks>>,
         counters: &mut Counters,
         packets: &mut [P],
         flows: &mut Flows<K>,
     ) -> u32 {
         let mut drops = 0;
+        // Signed marks are taken out by now, and the whole DSCP was given in their place.
+        let given = match carrier {
+            Carrier::SignedTos(_) => flows.marked_positions(),
+            _ => 0,
+        };
         for at in positions(carrying.which) {
             let Some(packet) = packets.get_mut(at) else { break };
             let offset = usize::from(carrying.offsets[at]);
+            let goes = if given >> at & 1 == 1 { Goes::ToHostGiven } else { Goes::ToHost };
             let counters = &mut counters.int;
             if plain::strip(packet, self.domains, |header| lent.as_mut()?.add(at, header)) {
                 counters.stripped += 1;
@@ -195,8 +204,15 @@ impl PendingStacks {
                     if let Some(stack) = lent.as_mut().and_then(|it| it.add(at, &found.header)) {
                         read(packet, &found, stack);
                     }
-                    if strip(packet, offset, &found, Goes::ToHost) {
+                    if strip(packet, offset, &found, goes) {
                         counters.stripped += 1;
+                        // Without a session nobody knows of a signature beside a stack that it is
+                        // one. Without the bit of stacks it is.
+                        if let (Carrier::SignedTos(tos), Goes::ToHost) = (carrier, goes)
+                            && !matches!(found.header.original, Original::Dscp(_))
+                        {
+                            tos.take(packet.bytes_mut(), offset);
+                        }
                     } else {
                         counters.unstripped += 1;
                         drops |= 1 << at;
@@ -365,6 +381,15 @@ fn marked<'a, P: Packet>(
     positions(of).filter_map(found)
 }
 
+/// Bytes by which packets from hosts get longer at most, by marks and whole stacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MostAdded {
+    /// Those of TCP and UDP.
+    pub to_tcp_and_udp: u16,
+    /// Those of other protocols; `None` where these have no stacks.
+    pub to_others: Option<u16>,
+}
+
 /// Positions of packets whose INT stacks were to be taken out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TakenOut {
@@ -422,13 +447,17 @@ impl Worker {
 
     /// Bytes by which packets from hosts get longer at most, by marks and whole stacks; `None`
     /// where no stacks are put in.
-    pub fn most_added(&mut self) -> Option<u16> {
+    pub fn most_added(&mut self) -> Option<MostAdded> {
         let carrier = self.policy.carrier;
         let active = self.measurement.active().filter(|_| carrier.carries_stacks())?;
         let insertion = either!(&*active, active => active.insertion)?;
         let mark = if let Carrier::Shim(shim) = carrier { shim.longest() } else { 0 };
         let stack = HEADERS + 4 * insertion.instructions.words() * usize::from(insertion.hops);
-        u16::try_from(mark + stack).ok()
+        let to_others = insertion.udp_port.map(|_| mark + UDP_HEADER + stack);
+        Some(MostAdded {
+            to_tcp_and_udp: u16::try_from(mark + stack).ok()?,
+            to_others: to_others.and_then(|bytes| u16::try_from(bytes).ok()),
+        })
     }
 
     /// Whether the packet at this position of the burst was chosen to get a stack.

@@ -69,7 +69,7 @@ impl Stacks {
                 source(
                     &mut frame,
                     IP,
-                    (&Insertion { domain, node, instructions, hops }, &hop),
+                    (&Insertion { domain, node, instructions, hops, udp_port: None }, &hop),
                     0,
                     mtu,
                 )

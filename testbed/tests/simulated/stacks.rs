@@ -68,6 +68,9 @@ fn a_capture_is_read_packet_by_packet_and_what_has_no_stack_says_why() {
         let stack = pair[0].stack.as_ref().unwrap();
         let read = stack.hops.iter().map(|hop| (hop.node, hop.latency_ns.unwrap_or(UNKNOWN)));
         assert_eq!((&read.collect::<Vec<_>>(), stack.partial), (hops, *partial));
+        let original = [stack.dscp.is_some(), stack.original_port.is_some()];
+        let is_one = original != [true; 2] && original.contains(&stack.original_protocol.is_none());
+        assert!(is_one, "{stack:?}");
         assert_eq!(pair[1].stack, None);
         // The DSCP of some hosts has bit 4 set as well.
         let why = pair[1].none.as_deref().unwrap();
@@ -90,7 +93,16 @@ fn wireshark_shows_every_stack_hop_by_hop() {
     let path = capture("wireshark", &golden);
     let script =
         concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/wireshark/calumma_int.lua").to_owned();
-    let fields = ["domain", "dscp", "instructions", "remaining", "node", "latency"];
+    let fields = [
+        "domain",
+        "dscp",
+        "original_port",
+        "original_protocol",
+        "instructions",
+        "remaining",
+        "node",
+        "latency",
+    ];
     let fields = fields.into_iter().chain(["mtu_exceeded", "hops_exceeded"]);
     let mut tshark = Command::new("tshark");
     tshark
@@ -115,7 +127,9 @@ fn wireshark_shows_every_stack_hop_by_hop() {
         };
         let expected = [
             format!("0x{:04x}", read.domain),
-            read.dscp.to_string(),
+            read.dscp.map_or_else(String::new, |dscp| dscp.to_string()),
+            read.original_port.map_or_else(String::new, |port| port.to_string()),
+            read.original_protocol.map_or_else(String::new, |protocol| protocol.to_string()),
             format!("0x{:04x}", read.instructions),
             read.remaining.to_string(),
             newest_first(|hop| hop.0),

@@ -9,7 +9,7 @@ use super::header::{self, ether_type, protocol};
 use super::slow::frames::MOST_V6;
 use super::tables::Tables;
 use crate::packet::Packet;
-use crate::worker::Worker;
+use crate::worker::{MostAdded, Worker};
 
 /// An lcore asks for no more than this many ICMP errors a second.
 const A_SECOND: u64 = 200;
@@ -70,7 +70,7 @@ impl Advice {
         let more = worker.most_added()?;
         let chosen = |(at, packet): (usize, &Mbuf)| {
             let out = tables.port_mtu((*ports.get(at).filter(|_| of >> at & 1 == 1)?).into());
-            Some((at, room(packet.bytes(), packet.wire_len(), (out, more))?))
+            Some((at, room(packet.bytes(), packet.wire_len(), (out, &more))?))
         };
         let (at, mtu) = packets.iter().enumerate().find_map(chosen)?;
         self.next_tsc = now.saturating_add(self.pause);
@@ -96,14 +96,13 @@ impl Copied {
 
 /// The longest IP packet that leaves room for `more` bytes on a port that takes `out` behind the
 /// Ethernet header, where this packet is longer and its sender can go by that.
-fn room(bytes: &[u8], wire_len: usize, (out, more): (u16, u16)) -> Option<u16> {
-    let room = out.checked_sub(more)?;
+fn room(bytes: &[u8], wire_len: usize, (out, more): (u16, &MostAdded)) -> Option<u16> {
+    let room = out.checked_sub(more.to_others.unwrap_or(more.to_tcp_and_udp))?;
     // Most packets are short. Those in several segments get no stack.
     if wire_len <= header::ETHERNET + usize::from(room) || bytes.len() != wire_len {
         return None;
     }
     let link = header::link(bytes, None)?;
-    let mtu = room.checked_sub((link.end - header::ETHERNET) as u16)?;
     let (total_len, proto, least) = match link.ether_type {
         ether_type::IPV4 => {
             let ip = header::v4(bytes, link.end, wire_len)?;
@@ -116,8 +115,12 @@ fn room(bytes: &[u8], wire_len: usize, (out, more): (u16, u16)) -> Option<u16> {
         }
         _ => return None,
     };
-    let has_place = matches!(proto, protocol::TCP | protocol::UDP);
-    (has_place && total_len > mtu.into() && mtu >= least).then_some(mtu)
+    let more = match proto {
+        protocol::TCP | protocol::UDP => more.to_tcp_and_udp,
+        _ => more.to_others?,
+    };
+    let mtu = out.checked_sub(more)?.checked_sub((link.end - header::ETHERNET) as u16)?;
+    (total_len > mtu.into() && mtu >= least).then_some(mtu)
 }
 
 #[cfg(test)]
@@ -147,7 +150,8 @@ mod tests {
 
     #[test]
     fn a_host_is_sent_an_mtu_that_leaves_room_where_it_can_go_by_it() {
-        let of = |bytes: Vec<u8>, out| room(&bytes, bytes.len(), (out, 64));
+        let stacks = MostAdded { to_tcp_and_udp: 64, to_others: None };
+        let of = |bytes: Vec<u8>, out| room(&bytes, bytes.len(), (out, &stacks));
         let (dont_fragment, icmp) = (0x40, 1);
         assert_eq!(of(packet(4, protocol::TCP, 1500, dont_fragment), 1500), Some(1436));
         assert_eq!(of(packet(4, protocol::UDP, 1437, dont_fragment), 1500), Some(1436));
@@ -162,5 +166,12 @@ mod tests {
         assert_eq!(of(packet(4, icmp, 1500, dont_fragment), 1500), None);
         assert_eq!(of(packet(6, protocol::TCP, 1300, 0), 1300), None);
         assert_eq!(of(packet(4, protocol::TCP, 639, dont_fragment), 639), None);
+
+        let by_port = MostAdded { to_others: Some(72), ..stacks };
+        let of = |bytes: Vec<u8>| room(&bytes, bytes.len(), (1500, &by_port));
+        assert_eq!(of(packet(4, icmp, 1429, dont_fragment)), Some(1428));
+        assert_eq!(of(packet(4, icmp, 1428, dont_fragment)), None);
+        assert_eq!(of(packet(4, protocol::UDP, 1436, dont_fragment)), None);
+        assert_eq!(of(packet(4, protocol::UDP, 1437, dont_fragment)), Some(1436));
     }
 }

@@ -520,7 +520,7 @@ fn the_golden_vectors_are_those_of_the_page_and_what_the_carriers_write() {
     };
     let signed = SignedTos::default();
     let (signer, numbers) = (Signer::new(Secret::new(golden_secret()), 1005), Numbers::new());
-    let label = FlowLabel { signer: Some(&signer), claims: 0b11 };
+    let label = FlowLabel { signer: Some(&signer), claims: 0b11, ..FlowLabel::default() };
     let identification = IpId { claims: 0b11, ..IpId::new(Some(&signer), &numbers) };
     let ipv4 = udp(0xAB, [1, 2], [1, 2], &[]);
     let ipv6 = ipv6(0x6AB1_2345, 59, &[]);

@@ -25,6 +25,8 @@ const EPOCH: u64 = 10;
 pub(crate) struct Shown {
     /// The stacks of packets that left; nothing of those without one.
     pub(crate) stacks: Vec<Option<Stack>>,
+    /// Ports and protocol of the flows of all packets, where a UDP port marks those with stacks.
+    pub(crate) flows: Vec<((u16, u16), u8)>,
     /// When packets were transmitted.
     pub(crate) departures: Vec<Option<u64>>,
 }
@@ -56,6 +58,15 @@ impl Record for Nothing {
 #[derive(Debug)]
 struct OnLcore(Inserter, Slots<Nothing, Nothing>);
 
+impl OnLcore {
+    fn note<K: Key>(&self, flows: &Flows<K>) {
+        if self.0.insertion.udp_port.is_some() {
+            let of = flows.keys().iter().map(|key| (key.ports(), key.protocol()));
+            self.0.shown.lock().unwrap().flows.extend(of);
+        }
+    }
+}
+
 impl<K: Key> LcoreSystem<K> for OnLcore {
     fn slots(&mut self) -> &mut dyn AnySlots {
         &mut self.1
@@ -81,11 +92,21 @@ impl<K: Key> LcoreSystem<K> for OnLcore {
         true
     }
 
+    fn wants_transit(&self) -> bool {
+        self.0.insertion.udp_port.is_some()
+    }
+
     fn enter(&mut self, flows: &mut Flows<K>, _: &mut Counters) {
         flows.set_source(u32::MAX);
+        self.note(flows);
+    }
+
+    fn transit(&mut self, flows: &mut Flows<K>, _: &mut Counters) {
+        self.note(flows);
     }
 
     fn leave(&mut self, flows: &Flows<K>, _: &mut Counters) {
+        self.note(flows);
         if !flows.are_local() {
             let stacks = (0..flows.len()).map(|at| flows.stack(at).copied());
             self.0.shown.lock().unwrap().stacks.extend(stacks);
@@ -138,7 +159,7 @@ pub(crate) struct Node {
 /// An insertion with a node's number.
 pub(crate) fn insertion(node: u16, hops: u8) -> Insertion {
     let [domain, node] = [0xC4A1, node].map(|number| NonZeroU16::new(number).unwrap());
-    Insertion { domain, node, instructions: Instructions::DEFAULT, hops }
+    Insertion { domain, node, instructions: Instructions::DEFAULT, hops, udp_port: None }
 }
 
 impl Node {

@@ -22,9 +22,9 @@ use crate::inserter::{Node, insertion};
 /// Written from the specification's layout (INT_v2_1, sections 5.6 to 5.8), not by this code:
 /// packets before, behind the source, behind each switch, behind the sink; and what a sink takes
 /// packets for.
-const GOLDEN: &str = include_str!("../golden/int.json");
+pub(crate) const GOLDEN: &str = include_str!("../golden/int.json");
 
-fn bytes(hex: &Value) -> Vec<u8> {
+pub(crate) fn bytes(hex: &Value) -> Vec<u8> {
     let hex = hex.as_str().unwrap().as_bytes();
     let digit = |digit: u8| (digit as char).to_digit(16).unwrap() as u8;
     hex.chunks(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
@@ -34,14 +34,19 @@ fn number<T: TryFrom<u64>>(of: &Value, name: &str) -> Option<T> {
     T::try_from(of.get(name)?.as_u64()?).ok()
 }
 
-fn domains() -> Domains {
+/// The UDP port that marks packets in a case, if one does.
+pub(crate) fn udp_port(case: &Value) -> Option<NonZeroU16> {
+    number(case, "udp_port").and_then(NonZeroU16::new)
+}
+
+fn domains(case: &Value) -> Domains {
     let mut domains = Domains::default();
-    domains.learn(NonZeroU16::new(0xC4A1).unwrap());
+    domains.learn(NonZeroU16::new(0xC4A1).unwrap(), udp_port(case));
     domains
 }
 
 /// Where the IP header of a frame begins.
-fn ip_offset(frame: &[u8]) -> usize {
+pub(crate) fn ip_offset(frame: &[u8]) -> usize {
     calumma_plane::int::header::ip_offset(frame, Carrier::default()).unwrap()
 }
 
@@ -76,6 +81,7 @@ fn play(case: &Value) {
                 let instructions = number(case, "instructions").and_then(Instructions::new);
                 let insertion = Insertion {
                     instructions: instructions.unwrap(),
+                    udp_port: udp_port(case),
                     ..insertion(1, number(case, "hops").unwrap())
                 };
                 let pushed = push::source(&mut packet, ip, (&insertion, &hop), dscp, mtu);
@@ -83,11 +89,11 @@ fn play(case: &Value) {
                 assert_eq!(why, step.get("not_carried").and_then(Value::as_str), "{name}");
             }
             "transit" => {
-                let Seen::Stack(found) = look(&packet, ip, domains()) else { panic!("{name}") };
+                let Seen::Stack(found) = look(&packet, ip, domains(case)) else { panic!("{name}") };
                 push::transit(&mut packet, &found, &hop, mtu);
             }
             "strip" => {
-                let Seen::Stack(found) = look(&packet, ip, domains()) else { panic!("{name}") };
+                let Seen::Stack(found) = look(&packet, ip, domains(case)) else { panic!("{name}") };
                 let mut stack = Stack::EMPTY;
                 read(&packet, &found, &mut stack);
                 let hops = stack.hops().map(|hop| (hop.node, hop.latency_ns));
@@ -105,21 +111,21 @@ fn play(case: &Value) {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[test]
 fn packets_are_byte_by_byte_what_the_specification_says() {
     let cases: Vec<Value> = serde_json::from_str(GOLDEN).unwrap();
-    assert_eq!(cases.len(), 32);
+    assert_eq!(cases.len(), 67);
     for case in &cases {
         let Some(wanted) = case.get("seen").and_then(Value::as_str) else {
             play(case);
             continue;
         };
         let packet = Frame::new(bytes(&case["before"]));
-        let seen = match look(&packet, ip_offset(packet.bytes()), domains()) {
+        let seen = match look(&packet, ip_offset(packet.bytes()), domains(case)) {
             Seen::Stack(found) if found.header.is_discarded() => "discard",
             Seen::Stack(_) => "stack",
             Seen::Foreign => "foreign",
@@ -130,7 +136,7 @@ fn packets_are_byte_by_byte_what_the_specification_says() {
     }
 }
 
-const CARRIERS: [Carrier; 4] = [
+pub(crate) const CARRIERS: [Carrier; 4] = [
     Carrier::Tos(PlainTos { dscp: 8 }),
     Carrier::FlowLabel,
     Carrier::Shim(Shim { ether_type: Shim::LOCAL_EXPERIMENT, hops: false }),
@@ -138,25 +144,31 @@ const CARRIERS: [Carrier; 4] = [
 ];
 
 /// What a port takes that is long enough for all.
-const MTU: u16 = 1600;
+pub(crate) const MTU: u16 = 1600;
 
-fn policy(carrier: Carrier) -> Policy {
+pub(crate) fn policy(carrier: Carrier) -> Policy {
     Policy { carrier, strip: true, ..Policy::default() }
 }
 
 /// A source, a switch behind it and a sink.
-struct Network {
-    nodes: [Node; 3],
+pub(crate) struct Network {
+    pub(crate) nodes: [Node; 3],
 }
 
 impl Network {
     fn new(carrier: Carrier, hops: u8) -> Self {
-        Self { nodes: [1, 2, 3].map(|node| Node::new(policy(carrier), insertion(node, hops))) }
+        Self::marking(carrier, hops, None)
+    }
+
+    /// The same where a UDP port marks packets.
+    pub(crate) fn marking(carrier: Carrier, hops: u8, udp_port: Option<NonZeroU16>) -> Self {
+        let insertion = |node| Insertion { udp_port, ..insertion(node, hops) };
+        Self { nodes: [1, 2, 3].map(|node| Node::new(policy(carrier), insertion(node))) }
     }
 
     /// Lets packets pass that nobody drops, each switch 100 ns after the one before, and ports of
     /// that MTU.
-    fn pass(&mut self, packets: &mut [Frame], mtu: u16) {
+    pub(crate) fn pass(&mut self, packets: &mut [Frame], mtu: u16) {
         let all = first(packets.len());
         for (at, node) in self.nodes.iter_mut().enumerate() {
             let worker = &mut node.worker;
@@ -171,13 +183,13 @@ impl Network {
         }
     }
 
-    fn counters(&self, node: usize) -> calumma_plane::counters::int::IntCounters {
+    pub(crate) fn counters(&self, node: usize) -> calumma_plane::counters::int::IntCounters {
         self.nodes[node].worker.counters.int
     }
 }
 
 /// A UDP packet of IPv4 with right checksums; `tos` and payload are the host's.
-fn udp(tos: u8, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn udp(tos: u8, payload: &[u8]) -> Vec<u8> {
     let golden: Vec<Value> = serde_json::from_str(GOLDEN).unwrap();
     let case = golden.iter().find(|case| case["name"] == "UDP over IPv4").unwrap();
     let mut frame = bytes(&case["before"])[..42].to_vec();
@@ -192,14 +204,15 @@ fn udp(tos: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-fn frames(packets: &[Vec<u8>]) -> Vec<Frame> {
+pub(crate) fn frames(packets: &[Vec<u8>]) -> Vec<Frame> {
     packets.iter().map(|packet| Frame::with_headroom(128, packet)).collect()
 }
 
-/// The hosts' packets of the golden file.
+/// The hosts' packets of the golden file, where no port marks packets.
 fn hosts() -> Vec<Vec<u8>> {
     let cases: Vec<Value> = serde_json::from_str(GOLDEN).unwrap();
     let of_hosts = cases.iter().filter(|case| case["steps"][0]["do"] == "source");
+    let of_hosts = of_hosts.filter(|case| udp_port(case).is_none());
     of_hosts.map(|case| bytes(&case["before"])).collect()
 }
 

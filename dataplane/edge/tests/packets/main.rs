@@ -1,5 +1,6 @@
 //! What an edge does with packets, in one process.
 
+mod by_port;
 mod captured;
 mod carriers;
 mod fabric_mtu;

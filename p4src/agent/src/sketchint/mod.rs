@@ -86,13 +86,19 @@ impl System for SketchInt {
         Plan::decode(&setup.plan).map_err(|problem| problem.to_string())?;
         let node = session.node_id.and_then(NonZeroU16::new);
         let node = node.ok_or("the controller has given this node no number")?;
-        let Words { domain, instructions, hops, window_epochs, .. } = words;
+        let Words { domain, instructions, hops, window_epochs, udp_port, .. } = words;
         if instructions != Instructions::DEFAULT {
             return Err("a Tofino says of itself its number and the hop latency: set [sketchint] \
                         instructions = [\"node-id\", \"latency\"], or run software switches"
                 .to_owned());
         }
-        let insertion = Insertion { domain, node, instructions, hops };
+        if let Some(port) = udp_port {
+            return Err(format!(
+                "a Tofino finds stacks by the DSCP alone: leave [sketchint] udp_port = {port} out, \
+                 or run software switches"
+            ));
+        }
+        let insertion = Insertion { domain, node, instructions, hops, udp_port };
         let transit = Transit { setup: bytes, insertion, window: window_epochs.into() };
         if role != Role::Edge {
             return Ok(Arc::new(transit));
@@ -104,7 +110,7 @@ impl System for SketchInt {
     fn build(&self, role: Role, controller: &toml::Table) -> Result<Build, String> {
         let (domain, node) = (NonZeroU16::MIN, NonZeroU16::MIN);
         let instructions = Instructions::DEFAULT;
-        let insertion = Insertion { domain, node, instructions, hops: 1 };
+        let insertion = Insertion { domain, node, instructions, hops: 1, udp_port: None };
         let transit = Transit { setup: Vec::new(), insertion, window: 1 };
         if role != Role::Edge {
             let defines = vec![("ROLE_TRANSIT".to_owned(), "1".to_owned())];

@@ -81,7 +81,7 @@ pub(crate) fn with_stack(bytes: &[u8]) -> Vec<u8> {
 /// The same of one that the source had for so long.
 pub(crate) fn with_hop(bytes: &[u8], latency_ns: u32) -> Vec<u8> {
     let (node, instructions) = (NonZeroU16::new(1).unwrap(), Instructions::DEFAULT);
-    let insertion = Insertion { domain: DOMAIN, node, instructions, hops: 6 };
+    let insertion = Insertion { domain: DOMAIN, node, instructions, hops: 6, udp_port: None };
     let hop = Hop { node: 1, latency_ns, ..Hop::UNKNOWN };
     let mut packet = Frame::with_headroom(64, bytes);
     let dscp = if bytes[IP] >> 4 == 6 { 0 } else { bytes[IP + 1] >> 2 };
@@ -174,14 +174,19 @@ fn a_transit_pushes_its_hop_and_follows_the_steps_of_its_network() {
 
 #[test]
 fn what_a_tofino_can_not_say_of_itself_is_declined_with_the_remedy() {
-    let mut controller = Controller::of(OFFER.system, EPOCH_MS);
-    let (_model, _daemon) = started(&controller);
-    controller.accept();
-    let queue = Instructions::DEFAULT.bits() | Instructions::QUEUE;
-    let setup = setup(Instructions::new(queue).unwrap());
-    controller.welcome(vec![asked(&setup, Step::Sinks)]);
-    controller.listen_until("it is declined", |it| !it.declined.is_empty());
-    let (system, reason) = &controller.declined[0];
-    assert_eq!(*system, OFFER.system);
-    assert!(reason.contains("instructions = [\"node-id\", \"latency\"]"), "{reason}");
+    let queue = Instructions::new(Instructions::DEFAULT.bits() | Instructions::QUEUE).unwrap();
+    let udp_port = NonZeroU16::new(41_000);
+    for (setup, words) in [
+        (setup(queue), "instructions = [\"node-id\", \"latency\"]"),
+        (Setup { udp_port, ..setup(Instructions::DEFAULT) }, "leave [sketchint] udp_port = 41000 out"),
+    ] {
+        let mut controller = Controller::of(OFFER.system, EPOCH_MS);
+        let (_model, _daemon) = started(&controller);
+        controller.accept();
+        controller.welcome(vec![asked(&setup, Step::Sinks)]);
+        controller.listen_until("it is declined", |it| !it.declined.is_empty());
+        let (system, reason) = &controller.declined[0];
+        assert_eq!(*system, OFFER.system);
+        assert!(reason.contains(words), "{reason}");
+    }
 }

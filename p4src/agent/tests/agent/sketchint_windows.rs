@@ -127,7 +127,7 @@ impl Software {
 
 fn insertion() -> Insertion {
     let node = NonZeroU16::new(OWN).unwrap();
-    Insertion { domain: DOMAIN, node, instructions: Instructions::DEFAULT, hops: 6 }
+    Insertion { domain: DOMAIN, node, instructions: Instructions::DEFAULT, hops: 6, udp_port: None }
 }
 
 /// The packet as it comes from the network, over so many switches, with that timestamp bit. One in

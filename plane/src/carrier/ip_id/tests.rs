@@ -225,7 +225,7 @@ fn what_a_mark_says_can_be_read_where_its_signature_does_not_fit() {
         frame.bytes_mut()[21] = 1;
         assert_eq!(carrier.unproven(&frame, 14), None, "not one that was marked");
     }
-    let label = FlowLabel { signer: Some(&signer), claims: 0 };
+    let label = FlowLabel { signer: Some(&signer), claims: 0, domains: Domains::ANY };
     for mark in dated_marks() {
         let mut frame = Frame::new(ipv6_packet(&[], 6, &[0; 20]).to_vec());
         label.write(&mut frame, 14, mark);

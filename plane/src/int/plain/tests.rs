@@ -128,7 +128,7 @@ proptest! {
         }
         let foreign = packet.clone().strip(ip, {
             let mut others = Domains::default();
-            others.learn(std::num::NonZeroU16::new(9).unwrap());
+            others.learn(std::num::NonZeroU16::new(9).unwrap(), None);
             others
         });
         prop_assert!(!foreign && pushed <= MOST_HOPS);

@@ -60,7 +60,7 @@ impl<K: Key> Active<K> {
     /// Notes whose INT stacks are this switch's.
     pub(crate) fn learn_domains(&self, domains: &mut Domains) {
         let known = self.systems.recording.iter().filter_map(|system| system.half.stacks_of());
-        known.for_each(|domain| domains.learn(domain));
+        known.for_each(|(domain, udp_port)| domains.learn(domain, udp_port));
     }
 
     /// Looks what packets are given that enter now.

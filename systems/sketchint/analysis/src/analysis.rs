@@ -107,6 +107,14 @@ impl Analysis for Sketching {
         Some(self.windows.remembered())
     }
 
+    fn remark(&self) -> Option<String> {
+        let port = self.parameters.setup.udp_port?;
+        Some(format!(
+            "udp_port = {port}: packets with a stack go to that UDP port, TCP's apart; where routers \
+             have several paths, flows move to other ones, and back as soon as this is switched off"
+        ))
+    }
+
     /// Whatever plan a node is sent later, it begins without putting anything into packets.
     fn setup(&self, _node: &Node, version: u8) -> NodeSetup {
         let setup = self.parameters.setup.for_version(version).encode();

@@ -1,6 +1,7 @@
 //! The section `[sketchint]` of the controller's file.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use calumma_analysis::{Deployment, Node};
@@ -90,6 +91,7 @@ struct Section {
     heavy_change_packets: u32,
     inflation: f64,
     flows_limit: usize,
+    udp_port: u16,
 }
 
 impl Default for Section {
@@ -116,6 +118,7 @@ impl Default for Section {
             heavy_change_packets,
             inflation: f64::from(inflation_percent) / 100.0,
             flows_limit: 1000,
+            udp_port: 0,
         }
     }
 }
@@ -169,6 +172,7 @@ impl Parameters {
             orphan_seconds,
             layout: Layout { shape, heavy_packets, heavy_change_packets, inflation_percent },
             watch,
+            udp_port: NonZeroU16::new(section.udp_port),
         };
         setup.check().map_err(named)?;
         let Section { attention, flows_limit, .. } = section;
@@ -216,8 +220,6 @@ fn instructions(names: &[String]) -> Result<Instructions, (&'static str, String)
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroU16;
-
     use calumma_analysis::HashKeys;
     use calumma_epoch::{EpochClock, Guards};
     use calumma_sketch::HashKey;
@@ -252,6 +254,9 @@ mod tests {
         assert_eq!(foreign, [(77, "s7".to_owned()), (0x1_0001, "s8".to_owned())].into());
         let by_size = of(&json!({ "quantiles": 256 })).unwrap().setup;
         assert_eq!((setup_of(&by_size), by_size.layout.shape.quantiles), (by_size, 256));
+        let by_port = of(&json!({ "udp_port": 41000 })).unwrap().setup;
+        assert_eq!((setup_of(&by_port), by_port.udp_port), (by_port, NonZeroU16::new(41_000)));
+        assert_eq!(of(&json!({ "udp_port": 0 })).unwrap().setup.udp_port, None);
     }
 
     fn setup_of(setup: &Setup) -> Setup {
@@ -289,6 +294,10 @@ mod tests {
                 json!({ "foreign": { "s7": 77, "s8": 77 } }),
                 "foreign = s8 = 77: that is the number of s7",
             ),
+            (json!({ "udp_port": 65536 }), "invalid value: integer `65536`"),
+            (json!({ "udp_port": 53 }), "udp_port = 53: is a service's that hosts, firewalls"),
+            (json!({ "udp_port": 4789 }), "udp_port = 4789: is VXLAN's"),
+            (json!({ "udp_port": 6081 }), "udp_port = 6081: is Geneve's"),
             (json!({ "row_sets": 262145 }), "row_sets = 262145: must be 0 to 262144"),
         ] {
             let problem = of(&section).unwrap_err();

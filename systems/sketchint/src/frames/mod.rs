@@ -43,5 +43,9 @@ pub const ESTIMATES_SINCE: u8 = 6;
 /// The first version in which switches say by what means they know what they put into stacks.
 pub const MEANS_SINCE: u8 = 7;
 
+/// The first version in which a UDP port may mark packets with stacks. A switch of one before finds
+/// bytes in such a setup that it does not know, and declines it.
+pub const PORT_SINCE: u8 = 8;
+
 /// What a switch that runs it offers.
-pub const OFFER: Offer = Offer { system: SystemId::SKETCHINT, lowest: 5, highest: MEANS_SINCE };
+pub const OFFER: Offer = Offer { system: SystemId::SKETCHINT, lowest: 5, highest: PORT_SINCE };

@@ -4,6 +4,7 @@
 //! setup: domain (2)  instructions (2)  hops (1)  share (4)  epochs of a window (2)
 //!        orphan seconds (2)  layout  watch list
 //!        from version 6 on, where there are any: rows with latencies by size (2)
+//!        from version 8 on, where there is one: UDP port (2), behind a number of such rows
 //! holding: length of the setup (4)  setup  epoch (8)  plan
 //! ```
 
@@ -37,6 +38,8 @@ pub struct Setup {
     pub layout: Layout,
     /// Which flows may carry stacks.
     pub watch: WatchList,
+    /// The UDP port that packets go to whose protocol allows that, to say that they have a stack.
+    pub udp_port: Option<NonZeroU16>,
 }
 
 impl Default for Setup {
@@ -50,6 +53,7 @@ impl Default for Setup {
             orphan_seconds: 60,
             layout: Layout::default(),
             watch: WatchList::default(),
+            udp_port: None,
         }
     }
 }
@@ -81,7 +85,20 @@ impl Setup {
             let why = format!("{} of {words} words together: {most} fit a stack", self.hops);
             return Err(("hops", why));
         }
+        self.check_port()?;
         self.layout.check()
+    }
+
+    /// Whether packets may go to the UDP port, if there is one.
+    fn check_port(&self) -> Result<(), (&'static str, String)> {
+        let Some(port) = self.udp_port.map(NonZeroU16::get) else { return Ok(()) };
+        let why = match port {
+            ..=1023 => "is a service's that hosts, firewalls or switches may look for".to_owned(),
+            4789 => "is VXLAN's: packets would be taken for a tunnel's".to_owned(),
+            6081 => "is Geneve's: packets would be taken for a tunnel's".to_owned(),
+            _ => return Ok(()),
+        };
+        Err(("udp_port", format!("{port}: {why}; take one from 1024 on that nobody uses")))
     }
 
     /// Whether a packet of this [word](calumma_sketch::sketchint::packet_word) is among the share
@@ -107,8 +124,11 @@ impl Setup {
         put_u16(&mut out, self.orphan_seconds);
         self.layout.put(&mut out);
         self.watch.put(&mut out);
-        if self.layout.shape.quantiles > 0 {
+        if self.layout.shape.quantiles > 0 || self.udp_port.is_some() {
             put_u16(&mut out, self.layout.shape.quantiles);
+        }
+        if let Some(port) = self.udp_port {
+            put_u16(&mut out, port.get());
         }
         out
     }
@@ -148,13 +168,20 @@ impl Setup {
             orphan_seconds: body.u16("orphan_seconds")?,
             layout: Layout::read(&mut body)?,
             watch: WatchList::read(&mut body)?,
+            udp_port: None,
         };
         let at_quantiles = body.offset();
         if body.left() > 0 {
             setup.layout.shape.quantiles = body.u16("quantiles")?;
-            if setup.layout.shape.quantiles == 0 {
+            if setup.layout.shape.quantiles == 0 && body.left() == 0 {
                 return Err(body.wrong(at_quantiles, "quantiles", "0 is not written"));
             }
+        }
+        let at_port = body.offset();
+        if body.left() > 0 {
+            let port = NonZeroU16::new(body.u16("udp_port")?);
+            let port = port.ok_or_else(|| body.wrong(at_port, "udp_port", "0 is not written"))?;
+            setup.udp_port = Some(port);
         }
         setup.check().map_err(|(field, why)| {
             let offset = match field {
@@ -162,6 +189,7 @@ impl Setup {
                 "window_epochs" => 9,
                 "orphan_seconds" => 11,
                 "quantiles" => at_quantiles,
+                "udp_port" => at_port,
                 _ => 13,
             };
             body.wrong(offset, field, why)
@@ -247,6 +275,14 @@ mod tests {
         assert_eq!(Setup::decode(&by_size.encode()), Ok(by_size));
         by_size.layout.shape.row_sets = 1500;
         assert_eq!((by_size.for_version(5), by_size.for_version(6)), (setup(), by_size));
+        let udp_port = NonZeroU16::new(0x8765);
+        let by_port = Setup { udp_port, ..setup() };
+        assert_eq!(by_port.encode(), [&bytes[..], &[0, 0, 0x65, 0x87]].concat());
+        assert_eq!(Setup::decode(&by_port.encode()), Ok(by_port));
+        // A switch of an older release is to decline it, and not to do without.
+        assert_eq!(by_port.for_version(5).udp_port, udp_port);
+        let both = Setup { udp_port, ..by_size };
+        assert_eq!(Setup::decode(&both.encode()), Ok(both));
         let plan = Plan::of(Step::Transits);
         let holding = Holding { setup: vec![7, 8], epoch: 0x0102_0304_0506_0708, plan };
         let bytes = [2, 0, 0, 0, 7, 8, 8, 7, 6, 5, 4, 3, 2, 1, 2, 0, 0];
@@ -291,6 +327,17 @@ mod tests {
         let mut many = setup();
         many.layout.shape.quantiles = 4097;
         says(many, many.encode().len() - 2, "quantiles: 4097: must be 0 to 4096");
+        let bytes = setup().encode();
+        for (port, words) in
+            [(53, "53: is a service's"), (4789, "4789: is VXLAN's"), (6081, "6081: is Geneve's")]
+        {
+            let setup = Setup { udp_port: NonZeroU16::new(port), ..setup() };
+            let refused = Setup::decode(&setup.encode()).unwrap_err().to_string();
+            let byte = format!("byte {} of a setup of sketchint: udp_port: ", bytes.len() + 2);
+            assert!(refused.starts_with(&(byte + words)), "{refused}");
+        }
+        let zero = Setup::decode(&[&bytes[..], &[0; 4]].concat()).unwrap_err().to_string();
+        assert!(zero.ends_with("udp_port: 0 is not written"), "{zero}");
         let none = [&setup().encode()[..], &[0, 0]].concat();
         let refused = Setup::decode(&none).unwrap_err().to_string();
         assert!(refused.ends_with("quantiles: 0 is not written"), "{refused}");

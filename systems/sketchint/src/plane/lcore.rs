@@ -22,7 +22,8 @@ use super::record::{Leaving, SinkWindow};
 use super::report::{Recorded, Reporter};
 use crate::frames::{Entered, Setup, Step};
 
-/// IP protocols that stacks have a place in.
+/// IP protocols that stacks have a place in. Where a UDP port marks packets, which packets of
+/// others have none is seen when they depart.
 const TCP_AND_UDP: [u8; 2] = [6, 17];
 
 /// Mixed with an epoch's seed, so that a packet's draw has nothing to do with what other systems do
@@ -254,7 +255,9 @@ impl<K: Key> OnEdge<K> {
         // Where each packet is to carry one, that it can't is seen when it departs.
         let mut placed = watched;
         if self.common.setup.share != u32::MAX {
-            let has_place = |&at: &usize| TCP_AND_UDP.contains(&flows.keys()[at].protocol());
+            let has_ports = self.common.insertion.udp_port.is_some();
+            let has_place =
+                |&at: &usize| has_ports || TCP_AND_UDP.contains(&flows.keys()[at].protocol());
             placed = ones(watched).filter(has_place).fold(0, |all, at| all | 1 << at);
         }
         let drawn = self.drawn(flows, placed);
@@ -323,8 +326,9 @@ impl<K: Key> LcoreSystem<K> for OnEdge<K> {
         Some(&self.common.insertion).filter(|_| !self.is_host)
     }
 
-    fn stacks_of(&self) -> Option<NonZeroU16> {
-        Some(self.common.insertion.domain)
+    fn stacks_of(&self) -> Option<(NonZeroU16, Option<NonZeroU16>)> {
+        let Insertion { domain, udp_port, .. } = self.common.insertion;
+        Some((domain, udp_port))
     }
 
     fn hashes_by(&self) -> Option<&HashFamily> {

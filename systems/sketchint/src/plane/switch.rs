@@ -64,12 +64,12 @@ impl System for SketchInt {
         let role = session.role;
         let key = hash_key(&session.hash_key);
         let family = HashFamily::new(&key);
-        let Setup { domain, instructions, hops, layout, .. } = setup;
+        let Setup { domain, instructions, hops, layout, udp_port, .. } = setup;
         let SessionContext { first_epoch, lcores, clock, .. } = *session;
         let source_from = source_from(first_epoch, plan.step);
         let common = Common {
             setup,
-            insertion: Insertion { domain, node, instructions, hops },
+            insertion: Insertion { domain, node, instructions, hops, udp_port },
             family: family.clone(),
             clock,
             source_from: AtomicU64::new(source_from),

@@ -19,7 +19,7 @@ const DOMAIN: NonZeroU16 = NonZeroU16::new(0xBEEF).unwrap();
 
 fn insertion(node: u16, hops: u8) -> Insertion {
     let node = NonZeroU16::new(node).unwrap();
-    Insertion { domain: DOMAIN, node, instructions: Instructions::DEFAULT, hops }
+    Insertion { domain: DOMAIN, node, instructions: Instructions::DEFAULT, hops, udp_port: None }
 }
 
 /// A Tofino that sends by one port what comes in by another.

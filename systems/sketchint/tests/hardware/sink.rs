@@ -42,7 +42,7 @@ fn tofino() -> Switch {
 fn by_software(host: &Host, bytes: &[u8]) -> (Option<Vec<u8>>, usize, Option<Found>) {
     let mut packet = Frame::with_headroom(64, bytes);
     let mut domains = Domains::ANY;
-    domains.learn(DOMAIN);
+    domains.learn(DOMAIN, None);
     match look(&packet, host.ip_offset(), domains) {
         Seen::Stack(found) if found.header.is_discarded() => (None, DISCARDED, Some(found)),
         Seen::Stack(found) => {

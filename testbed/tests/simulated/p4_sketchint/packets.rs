@@ -64,7 +64,7 @@ pub(super) fn taken(port: u16, bytes: &[u8]) -> Option<Stack> {
     }
     let packet = Frame::with_headroom(0, bytes);
     let mut domains = Domains::ANY;
-    domains.learn(DOMAIN);
+    domains.learn(DOMAIN, None);
     let header::Seen::Stack(found) = header::look(&packet, ip, domains) else { return None };
     let mut stack = Stack::EMPTY;
     strip::read(&packet, &found, &mut stack);
@@ -177,6 +177,7 @@ pub(super) fn with_hops(bytes: &[u8], hops: &[(u32, u32)]) -> Vec<u8> {
             node: NonZeroU16::MIN,
             instructions: Instructions::DEFAULT,
             hops: 16,
+            udp_port: None,
         };
         let hop = Hop { node, latency_ns, ..Hop::UNKNOWN };
         match header::look(&packet, ip, calumma_plane::int::Domains::ANY) {
