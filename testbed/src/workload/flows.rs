@@ -15,6 +15,7 @@ const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
+const SCTP: u8 = 132;
 
 /// What a flow's numbers are drawn for.
 mod purpose {
@@ -350,7 +351,11 @@ fn make(
     let (from, to) = (places.hosts[from], places.hosts[to]);
     let ports = draw.of(purpose::PORTS).bits() as u32 | 0x0400_0000;
     let (sport, dport) = ((ports >> 16) as u16, ports as u16);
-    let protocol = if draw.of(purpose::PROTOCOL).share() < kind.tcp { TCP } else { UDP };
+    let protocol = match draw.of(purpose::PROTOCOL).share() {
+        share if share < kind.tcp => TCP,
+        share if share < kind.tcp + kind.sctp => SCTP,
+        _ => UDP,
+    };
     let [low, high] = kind.loss;
     let victim = draw.of(purpose::VICTIM).share() < kind.victims;
     let loss = low + (high - low) * draw.of(purpose::LOSS).share();

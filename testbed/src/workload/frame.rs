@@ -19,6 +19,7 @@ const TCP_HEADER: usize = 20;
 const UDP_HEADER: usize = 8;
 
 const TCP: u8 = 6;
+const SCTP: u8 = 132;
 
 /// The beginning of a made-up packet: all of its headers, and at least what Ethernet asks for.
 #[derive(Clone, Copy, Debug)]
@@ -145,7 +146,8 @@ impl DerefMut for Frame {
 }
 
 /// The beginning of a packet of flow `key` that is `wire_len` bytes long, or as long as its headers
-/// are at least; what is not at hand of it is zeros. Checksums are right.
+/// are at least; what is not at hand of it is zeros. Checksums are right, but for that of SCTP,
+/// which is over all that it carries and that nobody on the way looks at: it is 0.
 pub fn frame(key: &WideKey, wire_len: u16) -> Frame {
     let (src, dst) = key.addresses();
     let header = if src.is_ipv4() { IPV4 } else { IPV6 };
@@ -191,6 +193,9 @@ pub fn frame(key: &WideKey, wire_len: u16) -> Frame {
     let transport = &mut frame[ETHERNET + header..];
     transport[0..2].copy_from_slice(&key.sport().to_be_bytes());
     transport[2..4].copy_from_slice(&key.dport().to_be_bytes());
+    if key.protocol() == SCTP {
+        return frame;
+    }
     let at = if key.protocol() == TCP {
         // A header of five words, ACK, and some window.
         transport[12] = 5 << 4;

@@ -52,8 +52,10 @@ pub struct Traffic {
     /// of `from`, over IPv6. They are behind `to`, and no host's own; in a live fabric whose edges
     /// route, the first host there is sent what is for them.
     pub scan: u32,
-    /// Share of the flows that are TCP; the others are UDP.
+    /// Share of the flows that are TCP; those that are nothing else are UDP.
     pub tcp: f64,
+    /// Share of the flows that are SCTP, beside those of TCP. Simulated only.
+    pub sctp: f64,
     /// Share of the flows that are IPv6; the others are IPv4.
     pub ipv6: f64,
     /// Share of the flows that other ones take the place of in every epoch.
@@ -89,6 +91,7 @@ impl Default for Traffic {
             to: None,
             scan: 0,
             tcp: 0.0,
+            sctp: 0.0,
             ipv6: 0.0,
             churn: 0.0,
             gap_ms: None,
@@ -112,6 +115,8 @@ impl Traffic {
         };
         share("victims", self.victims)?;
         share("tcp", self.tcp)?;
+        share("tcp and sctp", self.tcp + self.sctp)?;
+        share("sctp", self.sctp)?;
         share("ipv6", self.ipv6)?;
         share("churn", self.churn)?;
         share("local_share", self.local_share.unwrap_or(0.0))?;
@@ -141,7 +146,7 @@ impl Traffic {
 
     /// Whether routers of a live fabric let all of its packets pass, and its hosts can send them.
     pub(crate) fn suits_live(&self) -> bool {
-        self.ttl_each.is_empty() && self.ttl.iter().all(|&ttl| ttl >= LEAST_TTL)
+        self.ttl_each.is_empty() && self.sctp == 0.0 && self.ttl.iter().all(|&ttl| ttl >= LEAST_TTL)
     }
 
     /// Checks that all flows can be told by keys of a layout's kind, so that reports can be held

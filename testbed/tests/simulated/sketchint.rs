@@ -1,10 +1,11 @@
 //! The scenarios of SketchINT hold, for a seed of their own each: every number that a report calls
 //! exact, and every bound, is held against what each packet met on its way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use calumma_analysis::{Flow, SystemReport};
+use calumma_cfs_analysis::Found as Counted;
 use calumma_sketch::KeyKind;
 use calumma_sketchint_analysis::report::Found;
 use calumma_testbed::scenario::{Played, Scenario, play};
@@ -58,6 +59,7 @@ scenarios! {
     sink_restart
     slow_link
     tofino
+    udp_port
 }
 
 #[test]
@@ -69,6 +71,60 @@ fn every_scenario_has_a_test() {
     let mut names: Vec<String> = files.map(name).collect();
     names.sort();
     assert_eq!(names, ALL);
+}
+
+/// Packets between the edges have other ports and protocols than hosts sent: what measures them
+/// there goes by what was sent.
+#[test]
+fn switches_in_between_count_the_flows_that_hosts_send() {
+    let name = "leaf-spine:2x2 s1=software s2=software";
+    let topology = Topology::load(name, Path::new("."), LinkQuality::default()).unwrap();
+    let sections = [
+        ("sketchint", json!({ "window_epochs": 4, "udp_port": 41_000 })),
+        ("cfs", json!({ "window_epochs": 4, "flows_listed": 10_000 })),
+    ];
+    let systems = Systems {
+        on: vec!["sketchint".to_owned(), "cfs".to_owned()],
+        sections: sections.map(|(name, section)| (name.to_owned(), section)).into(),
+        ..Systems::default()
+    };
+    let mut setup = Setup { systems, ..setup(Detail::Packets { spread: 0.9 }, 12) };
+    setup.layout.keys = KeyKind::Dual;
+    let clocks = SwitchClock::draw(12, 4, 100.0, 5.0);
+    let mut simulation = Simulation::new(setup, topology, clocks).unwrap();
+    let traffic = Traffic {
+        flows: 100,
+        sizes: Sizes::Constant(4),
+        tcp: 0.3,
+        sctp: 0.4,
+        ipv6: 0.5,
+        local_share: Some(0.0),
+        ..Traffic::default()
+    };
+    simulation.set_traffic(vec![traffic]).unwrap();
+    for _ in 0..32 {
+        simulation.run_epoch().unwrap();
+    }
+    simulation.finish().unwrap();
+    let (mut is_on, mut counted) = (false, BTreeMap::new());
+    for of in simulation.take_reports() {
+        if let Some(report) = of.report.as_type::<SystemReport<Found>>() {
+            is_on |= report.findings.state == "on" && report.complete;
+        }
+        let Some(report) = of.report.as_type::<SystemReport<Counted>>() else { continue };
+        let sent = of.truth.iter().flat_map(|epoch| &epoch.flows);
+        let sent: BTreeSet<Flow> = sent.map(|flow| Flow::from(&flow.key)).collect();
+        for count in report.findings.flows.iter().filter(|count| count.exact) {
+            assert!(sent.contains(&count.flow), "nobody sent {}", count.flow);
+            for hop in count.hops.iter().filter(|hop| hop.node.starts_with('s') && hop.exact) {
+                assert_eq!(hop.packets, count.packets, "{}: {hop:?}", count.flow);
+                *counted.entry((count.flow.proto, count.flow.src.is_ipv6())).or_insert(0) += 1;
+            }
+        }
+    }
+    assert!(is_on);
+    let all = [6, 17, 132].map(|proto| [false, true].map(|ipv6| counted.get(&(proto, ipv6))));
+    assert!(all.as_flattened().iter().all(|of| of > &Some(&20)), "{counted:?}");
 }
 
 /// Of each large flow whose key a Tofino keeps it names a way that packets of it came by.

@@ -178,7 +178,10 @@ fn what_a_tofino_can_not_say_of_itself_is_declined_with_the_remedy() {
     let udp_port = NonZeroU16::new(41_000);
     for (setup, words) in [
         (setup(queue), "instructions = [\"node-id\", \"latency\"]"),
-        (Setup { udp_port, ..setup(Instructions::DEFAULT) }, "leave [sketchint] udp_port = 41000 out"),
+        (
+            Setup { udp_port, ..setup(Instructions::DEFAULT) },
+            "leave [sketchint] udp_port = 41000 out",
+        ),
     ] {
         let mut controller = Controller::of(OFFER.system, EPOCH_MS);
         let (_model, _daemon) = started(&controller);

@@ -10,7 +10,7 @@ use calumma_plane::system::{FinishedSide, System};
 use calumma_plane::worker::Path;
 use calumma_plane::{Part, measure::Side};
 use calumma_sketchint::SketchInt;
-use calumma_sketchint::frames::{OFFER, Setup, Step};
+use calumma_sketchint::frames::{MEANS_SINCE, OFFER, Setup, Step};
 use calumma_wire::{Role, SideKind, SystemSetup};
 
 use super::{
@@ -104,7 +104,7 @@ fn switches_say_by_what_means_they_know_when_packets_arrived() {
 /// A controller that reads an older version is sent none of that.
 #[test]
 fn older_controllers_are_sent_what_they_know() {
-    let older = OFFER.highest - 1;
+    let older = MEANS_SINCE - 1;
     let mut switch = Switch::new(Role::Transit, 3, setup(), Step::Sources);
     let (system, setup) = (OFFER.system, setup().encode());
     let plan = calumma_sketchint::frames::Plan::of(Step::Sources).encode();
