@@ -18,6 +18,7 @@ use calumma_wire::{Role, Side, SideKind};
 use crate::coverage::{self, Coverage, Homes, Local, Total, Z95};
 use crate::ends::Hosts;
 use crate::flows::Judged;
+use crate::hashed::hashes;
 use crate::heavy::{self, Counts};
 use crate::losses::Losses;
 use crate::optimum::Optimum;
@@ -27,8 +28,9 @@ use crate::report::{
     Found, Guarded, KeptIn, Listed, LoopsNoticed, NodeReport, Residue, SizeBin, Spread,
 };
 use crate::residual::Decoded;
+use crate::seen::PINNED;
 use crate::settings::Settings;
-use crate::view::{Delivered, NodeView, PINNED, Seen, Sums, View, hashes};
+use crate::view::{Delivered, NodeView, Sums, View};
 use crate::{dividing, loops, residual, sizes, spread};
 
 /// Names of the classes of ranks.
@@ -163,26 +165,33 @@ impl Analysis for Cooperating {
         let ends = self.hosts.ends(&view);
         let mut flows = Vec::with_capacity(view.flows_seen());
         let (mut losses, mut loops, mut path_changes) = (Losses::default(), Vec::new(), Vec::new());
-        let mut entries = Vec::with_capacity(view.flows_seen());
+        let (mut only_decoded, mut monitored_exactly) = (0, 0);
         let suspects = loops::suspects(&view);
         let mut suspects = suspects.iter().peekable();
         let mut without_counts = Vec::new();
-        for (key, seen) in view.flows() {
-            flows.push(Judged::of(&view, seen));
-            entries.push(seen);
-            losses.add(&view, &ends, key, seen);
-            without_counts.extend(from_fn(|| suspects.next_if(|(other, _)| *other < &key)));
-            let suspected = suspects.next_if(|(other, _)| **other == key);
-            let suspected = suspected.map_or(&[][..], |(_, suspected)| suspected);
-            loops::find(&view, key, (seen, suspected), (&mut loops, &mut path_changes));
+        for (flow, seen) in view.flows() {
+            let judged = Judged::of(&view, seen);
+            monitored_exactly += u64::from(judged.exact);
+            only_decoded += u64::from(seen.iter().all(|of| of.from == KeptIn::Residual));
+            flows.push(judged);
+            losses.add(&view, &ends, flow, seen);
+            let suspected = if suspects.peek().is_none() {
+                &[][..]
+            } else {
+                let key = view.key(flow);
+                without_counts.extend(from_fn(|| suspects.next_if(|(other, _)| **other < &key)));
+                let suspected = suspects.next_if(|(other, _)| **other == &key);
+                suspected.map_or(&[][..], |(_, suspected)| suspected)
+            };
+            if !suspected.is_empty() || seen.iter().any(|of| of.differs) {
+                let key = view.key(flow);
+                loops::find(&view, &key, (seen, suspected), (&mut loops, &mut path_changes));
+            }
         }
         for (key, suspected) in without_counts.into_iter().chain(suspects) {
             loops::find(&view, key, (&[], suspected), (&mut loops, &mut path_changes));
         }
         let monitored = flows.len() as u64;
-        let is_decoded = |seen: &&&[Seen<'_>]| seen.iter().all(|of| of.from == KeptIn::Residual);
-        let only_decoded = entries.iter().filter(is_decoded).count() as u64;
-        let monitored_exactly = flows.iter().filter(|it| it.exact).count() as u64;
         let total = coverage::total(&view, &keyed.family, monitored);
         let share = coverage::of_all(monitored, total);
         let rooms: Vec<u64> = view.nodes.iter().map(|node| room(&setup, node)).collect();
@@ -211,12 +220,6 @@ impl Analysis for Cooperating {
             Estimated::of(&tables, &homes, &judged, total, threshold)
         };
         let Estimated { superspreaders, flooded, size_distribution, entropy } = estimated;
-        let counts = Counts::of(window, &view, &flows);
-        let heavy_changes = self
-            .last
-            .as_ref()
-            .map_or(Vec::new(), |last| counts.changes_since(last, thresholds.heavy_change_packets));
-        self.last = Some(counts);
         let found = Found {
             window,
             flows_total: total.map(|total| total.flows),
@@ -238,10 +241,10 @@ impl Analysis for Cooperating {
                 coverage_wanted: thresholds.coverage_wanted,
             },
             nodes: node_reports(&view, optimum.as_ref()),
-            flows: listed(&view, &flows, &entries, flows_listed),
-            heavy_hitters: heavy::hitters(&flows, thresholds.heavy_packets),
-            heavy_prefixes: heavy::prefixes(&view, &flows, &entries, thresholds.heavy_packets),
-            heavy_changes,
+            flows: listed(&view, &flows, flows_listed),
+            heavy_hitters: heavy::hitters(&view, &flows, thresholds.heavy_packets),
+            heavy_prefixes: heavy::prefixes(&view, &flows, thresholds.heavy_packets),
+            heavy_changes: Vec::new(),
             superspreaders,
             flooded,
             size_distribution,
@@ -250,10 +253,18 @@ impl Analysis for Cooperating {
             losses: losses.losses,
             loops,
             path_changes,
-            counted: Arc::new(flows.iter().map(Judged::counted).collect()),
+            counted: Arc::default(),
         };
         let mut report = SystemReport::new(&collected, found);
-        view.problems.into_iter().for_each(|problem| report.add_problem(problem));
+        let problems = std::mem::take(&mut view.problems);
+        problems.into_iter().for_each(|problem| report.add_problem(problem));
+        let counts = Counts::of(window, view, flows);
+        if let Some(last) = &self.last {
+            let threshold = thresholds.heavy_change_packets;
+            report.findings.heavy_changes = counts.changes_since(last, threshold);
+        }
+        report.findings.counted = counts.flows();
+        self.last = Some(counts);
         report
     }
 }
@@ -270,21 +281,30 @@ impl Estimated {
     fn of(
         view: &View<'_>,
         homes: &Homes,
-        flows: &[Judged<'_>],
+        flows: &[Judged],
         total: Option<Total>,
         threshold: u64,
     ) -> Self {
-        let (pinned, chosen): (Vec<_>, Vec<_>) = flows.iter().partition(|it| it.pinned);
-        let number = pinned.len() as u64;
-        let share = coverage::of_all(chosen.len() as u64, total.map(|all| all.without(number)));
+        // Flows that were not pinned, and those that were: how many, and exact counts.
+        let (mut numbers, mut exact) = ([0_u64; 2], [Vec::new(), Vec::new()]);
+        for flow in flows {
+            let kind = usize::from(flow.pinned);
+            numbers[kind] += 1;
+            if flow.exact {
+                exact[kind].push(flow.packets);
+            }
+        }
+        let ([chosen, pinned], [of_chosen, of_pinned]) = (numbers, exact);
+        let share = coverage::of_all(chosen, total.map(|all| all.without(pinned)));
         let local = share.map(|everywhere| Local::new(view, homes, everywhere));
         let (superspreaders, flooded) = spread::find(view, flows, local.as_ref(), threshold);
-        let sizes = |of: &[&Judged<'_>], share: Coverage| {
-            let exact: Vec<u64> = of.iter().filter(|it| it.exact).map(|it| it.packets()).collect();
-            let share = sizes::share(exact.len() as u64, of.len() as u64, share);
+        let sizes = |exact: Vec<u64>, number: u64, share: Coverage| {
+            let share = sizes::share(exact.len() as u64, number, share);
             (exact, share)
         };
-        let of_sizes = share.map(|share| [sizes(&pinned, Coverage::ALL), sizes(&chosen, share)]);
+        let of_sizes = share.map(|share| {
+            [sizes(of_pinned, pinned, Coverage::ALL), sizes(of_chosen, chosen, share)]
+        });
         let size_distribution = of_sizes.as_ref().map(|kinds| {
             let bins = kinds.iter().map(|(exact, _)| sizes::bins(exact)).max().unwrap_or(0);
             let [pinned, chosen] =
@@ -301,16 +321,11 @@ impl Estimated {
 }
 
 /// The largest flows, the largest first.
-fn listed(
-    view: &View<'_>,
-    flows: &[Judged<'_>],
-    entries: &[&[Seen<'_>]],
-    most: usize,
-) -> Vec<crate::report::FlowCount> {
+fn listed(view: &View<'_>, flows: &[Judged], most: usize) -> Vec<crate::report::FlowCount> {
     let mut largest: Vec<(Reverse<u64>, usize)> = Vec::new();
     // Of the largest so far the last one.
     let mut last = None;
-    for of in flows.iter().enumerate().map(|(at, flow)| (Reverse(flow.packets()), at)) {
+    for of in flows.iter().enumerate().map(|(at, flow)| (Reverse(flow.packets), at)) {
         if last.is_some_and(|last| of > last) {
             continue;
         }
@@ -322,7 +337,7 @@ fn listed(
     }
     largest.sort_unstable();
     largest.truncate(most);
-    largest.into_iter().map(|(_, at)| flows[at].listed(view, entries[at])).collect()
+    largest.into_iter().map(|(_, at)| flows[at].listed(view, view.seen_of(at))).collect()
 }
 
 /// How many flows a node's table holds.

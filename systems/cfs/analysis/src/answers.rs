@@ -26,38 +26,41 @@ pub(crate) struct Noted<'a> {
     words: usize,
     /// By side a bit for each edge that does not say what came there.
     unknown: [Vec<u64>; 2],
-    /// By kind of keys and by side.
-    of_kinds: [[OfKind<'a>; 2]; 2],
+    /// By kind of keys.
+    of_kinds: [OfKind<'a>; 2],
 }
 
-/// What edges with keys of one kind say of a side.
+/// A node's side: the position of the side among [`SIDES`], and that of the node.
+type At = (usize, usize);
+
+/// What edges with keys of one kind say.
 #[derive(Debug)]
 struct OfKind<'a> {
-    /// A bit for each of these edges.
-    edges: Vec<u64>,
+    /// By side a bit for each of these edges.
+    edges: [Vec<u64>; 2],
     filters: Vec<SideBySide>,
     /// Residuals of edges without such filters.
-    uncounted: Vec<(usize, &'a Uncounted)>,
+    uncounted: Vec<(At, &'a Uncounted)>,
 }
 
 /// Filters of one size.
 #[derive(Debug)]
 struct SideBySide {
     filters: Sliced,
-    /// The node that each of them is of.
-    nodes: Vec<usize>,
+    /// What each of them is of.
+    of: Vec<At>,
 }
 
 impl SideBySide {
-    /// All these, each with the node that it is of.
-    fn all(mut filters: Vec<(usize, &Refused)>) -> Vec<Self> {
-        let size = |(_, filter): &(usize, &Refused)| filter.size();
+    /// All these, each with what it is of.
+    fn all(mut filters: Vec<(At, &Refused)>) -> Vec<Self> {
+        let size = |(_, filter): &(At, &Refused)| filter.size();
         filters.sort_by_key(size);
         let of_one_size = filters.chunk_by(|one, other| size(one) == size(other));
         let some = of_one_size.flat_map(|of_one_size| of_one_size.chunks(Sliced::MOST));
         some.filter_map(|some| {
-            let (nodes, filters): (_, Vec<_>) = some.iter().copied().unzip();
-            Some(Self { filters: Sliced::of(&filters)?, nodes })
+            let (of, filters): (_, Vec<_>) = some.iter().copied().unzip();
+            Some(Self { filters: Sliced::of(&filters)?, of })
         })
         .collect()
     }
@@ -68,8 +71,8 @@ fn set(bits: &mut [u64], node: usize) {
 }
 
 impl<'a> Noted<'a> {
-    pub(crate) fn of(nodes: &[NodeView<'a>]) -> Self {
-        let words = nodes.len().div_ceil(64);
+    /// That of these nodes, of which edges have a bit in so many words.
+    pub(crate) fn of(nodes: &[NodeView<'a>], words: usize) -> Self {
         let edges = || nodes.iter().enumerate().filter(|(_, node)| node.role == Role::Edge);
         let unknown = SIDES.map(|side| {
             let mut unknown = vec![0; words];
@@ -78,19 +81,21 @@ impl<'a> Noted<'a> {
             unknown
         });
         let of_kinds = KINDS.map(|kind| {
-            SIDES.map(|side| {
-                let (mut bits, mut filters, mut uncounted) =
-                    (vec![0; words], Vec::new(), Vec::new());
-                for (at, node) in edges().filter(|(_, node)| node.window.keys == kind) {
-                    let Some(notes) = node.notes(side) else { continue };
-                    set(&mut bits, at);
+            let mut bits = [vec![0; words], vec![0; words]];
+            let (mut filters, mut uncounted) = (Vec::new(), Vec::new());
+            for (at, node) in edges().filter(|(_, node)| node.window.keys == kind) {
+                for (side, bits) in bits.iter_mut().enumerate() {
+                    let Some(notes) = node.notes(SIDES[side]) else { continue };
+                    set(bits, at);
                     match notes {
-                        Notes::Filters(of) => filters.extend(of.iter().map(|filter| (at, filter))),
-                        Notes::Uncounted(of) => uncounted.push((at, of)),
+                        Notes::Filters(of) => {
+                            filters.extend(of.iter().map(|filter| ((side, at), filter)));
+                        }
+                        Notes::Uncounted(of) => uncounted.push(((side, at), of)),
                     }
                 }
-                OfKind { edges: bits, filters: SideBySide::all(filters), uncounted }
-            })
+            }
+            OfKind { edges: bits, filters: SideBySide::all(filters), uncounted }
         });
         Self { words, unknown, of_kinds }
     }
@@ -101,8 +106,8 @@ impl<'a> Noted<'a> {
 pub(crate) struct Answers {
     /// The number of the first of the flows.
     first: usize,
-    /// By side and flow a bit for each node, in so many words.
-    may_have: [Vec<u64>; 2],
+    /// By flow and side a bit for each node, in so many words.
+    may_have: Vec<u64>,
     words: usize,
 }
 
@@ -120,38 +125,40 @@ impl Answers {
         hashes: impl Fn(KeyKind) -> &'h [Option<Hashes>],
     ) -> Self {
         let (flows, words) = (flows.min(FLOWS), noted.words);
-        let mut may_have = noted.unknown.each_ref().map(|of| of.repeat(flows));
-        for (kind, of_sides) in KINDS.into_iter().zip(&noted.of_kinds) {
-            if of_sides.iter().all(|of| of.edges.iter().all(|&bits| bits == 0)) {
+        let mut may_have = noted.unknown.concat().repeat(flows);
+        for (kind, of) in KINDS.into_iter().zip(&noted.of_kinds) {
+            if of.edges.iter().flatten().all(|&bits| bits == 0) {
                 continue;
             }
             let hashes = &hashes(kind)[..flows];
-            let in_order = in_order(hashes);
-            let others = || (0..).zip(hashes).filter(|(_, hashes)| hashes.is_none());
-            for (of, may_have) in of_sides.iter().zip(&mut may_have) {
-                let of_flow = |flow: u32| flow as usize * words..(flow as usize + 1) * words;
-                for SideBySide { filters, nodes } in &of.filters {
-                    for &(flow, spot) in &in_order {
-                        let mut having = filters.having(spot);
-                        while having != 0 {
-                            let node = nodes[having.trailing_zeros() as usize];
-                            set(&mut may_have[of_flow(flow)], node);
-                            having &= having - 1;
-                        }
+            let of_flow = |flow: u32| flow as usize * 2 * words;
+            let in_order = if of.filters.is_empty() { Vec::new() } else { in_order(hashes) };
+            for SideBySide { filters, of } in &of.filters {
+                // Of each filter the bit among those of a flow.
+                let bit = |&(side, node): &At| (side * words + node / 64, 1 << (node % 64));
+                let bits: Vec<(usize, u64)> = of.iter().map(bit).collect();
+                for &(flow, spot) in &in_order {
+                    let mut having = filters.having(spot);
+                    let of_flow = &mut may_have[of_flow(flow)..];
+                    while having != 0 {
+                        let (word, bit) = bits[having.trailing_zeros() as usize];
+                        of_flow[word] |= bit;
+                        having &= having - 1;
                     }
                 }
-                for &(node, uncounted) in &of.uncounted {
-                    for (flow, hashes) in (0..).zip(hashes) {
-                        if hashes.as_ref().is_some_and(|hashes| uncounted.may_have(hashes)) {
-                            set(&mut may_have[of_flow(flow)], node);
-                        }
+            }
+            for &((side, node), uncounted) in &of.uncounted {
+                for (flow, hashes) in (0..).zip(hashes) {
+                    if hashes.as_ref().is_some_and(|hashes| uncounted.may_have(hashes)) {
+                        set(&mut may_have[of_flow(flow) + side * words..], node);
                     }
                 }
-                // What has no such keys may be any flow of theirs.
-                for (flow, _) in others() {
-                    let bits = may_have[of_flow(flow)].iter_mut().zip(&of.edges);
-                    bits.for_each(|(bits, edges)| *bits |= edges);
-                }
+            }
+            // What has no such keys may be any flow of theirs.
+            let edges = of.edges.concat();
+            for (flow, _) in (0..).zip(hashes).filter(|(_, hashes)| hashes.is_none()) {
+                let bits = may_have[of_flow(flow)..].iter_mut().zip(&edges);
+                bits.for_each(|(bits, edges)| *bits |= edges);
             }
         }
         Self { first, may_have, words }
@@ -162,9 +169,8 @@ impl Answers {
     /// not among those that are answered for.
     #[inline]
     pub(crate) fn may_have(&self, side: u8, flow: usize, word: usize) -> Option<u64> {
-        let of_side = &self.may_have[usize::from(side == Entry::LEFT)];
-        let at = flow.checked_sub(self.first)? * self.words + word;
-        of_side.get(at).copied()
+        let of_flow = flow.checked_sub(self.first)? * 2 + usize::from(side == Entry::LEFT);
+        self.may_have.get(of_flow * self.words + word).copied()
     }
 }
 
@@ -172,16 +178,16 @@ impl Answers {
 fn in_order(hashes: &[Option<Hashes>]) -> Vec<(u32, Spot)> {
     const PLACES: usize = 1 << 10;
     let place = |spot: Spot| (spot.order() >> 22) as usize;
-    let spots = || hashes.iter().map(|of| of.as_ref().map(Spot::of));
+    let spots = (0..).zip(hashes).filter_map(|(flow, of)| Some((flow, Spot::of(of.as_ref()?))));
+    let spots: Vec<(u32, Spot)> = spots.collect();
     let mut begins = [0; PLACES];
-    spots().flatten().for_each(|spot| begins[place(spot)] += 1);
+    spots.iter().for_each(|(_, spot)| begins[place(*spot)] += 1);
     let mut all = 0;
     for begin in &mut begins {
         (*begin, all) = (all, all + *begin);
     }
     let mut order = vec![(0, Spot::default()); all];
-    for (flow, spot) in (0..).zip(spots()) {
-        let Some(spot) = spot else { continue };
+    for (flow, spot) in spots {
         let begin = &mut begins[place(spot)];
         order[*begin] = (flow, spot);
         *begin += 1;

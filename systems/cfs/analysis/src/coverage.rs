@@ -14,7 +14,8 @@ use calumma_cfs::frames::{Entry, Unentered};
 use calumma_sketch::{Beyond, HashFamily, Hashes, HyperLogLog, WideKey};
 use calumma_wire::Role;
 
-use crate::view::{NodeView, View, hashes};
+use crate::hashed::hashes;
+use crate::view::{NodeView, View};
 
 /// Standard errors to either side that hold the truth 95 times out of 100.
 pub(crate) const Z95: f64 = 1.96;
@@ -196,19 +197,23 @@ impl Local {
             |node: &&NodeView<'_>| is_part && node.role == Role::Edge && !node.has_all();
         let of = |node| Some(node).filter(estimates).map(|node| Known::new(view, node));
         let mut known: Vec<Option<Known<'_>>> = view.nodes.iter().map(of).collect();
-        for (flow, (_, seen)) in view.flows().enumerate() {
-            let [from, to] = view.ends_of(&seen[0]);
-            let (from, to) = (homes[from as usize], homes[to as usize]);
-            let counted = seen.iter().map(|seen| seen.node()).filter(|node| {
-                // One that is counted there without a host of the flow being there passed it.
-                Some(*node) != from && Some(*node) != to
-            });
-            let to = to.filter(|to| Some(*to) != from);
-            let kind = usize::from(seen.iter().any(|of| of.is_pinned));
-            counted.chain(from).chain(to).for_each(|node| {
+        let has_pins = view.nodes.iter().any(|node| node.sums.pinned > 0);
+        for (flow, (key, nodes)) in view.keys().iter().zip(view.seen_at()).enumerate() {
+            let [from, to] = key.ends.map(|host| homes[host as usize]);
+            let is_pinned = has_pins && view.seen_of(flow).iter().any(|of| of.is_pinned);
+            let kind = usize::from(is_pinned);
+            let mut add = |node: usize| {
                 monitored[node][kind] += 1;
                 known[node].iter_mut().for_each(|known| known.add(flow));
-            });
+            };
+            for node in nodes.iter().map(|&node| node as usize) {
+                // One that is counted there without a host of the flow being there passed it.
+                if Some(node) != from && Some(node) != to {
+                    add(node);
+                }
+            }
+            from.into_iter().for_each(&mut add);
+            to.filter(|to| Some(*to) != from).into_iter().for_each(add);
         }
         let edges = view.nodes.iter().zip(&monitored).zip(&known);
         let edges = edges.map(|((node, &[monitored, pinned]), known)| {
@@ -240,8 +245,8 @@ pub(crate) fn homes(view: &View<'_>) -> Homes {
         let home = &mut homes[rank as usize];
         *home = Some(home.map_or(Some(node), |one| one.filter(|one| *one == node)));
     };
-    for (_, seen) in view.flows() {
-        let [src, dst] = view.ends_of(&seen[0]);
+    for (key, seen) in view.flows() {
+        let [src, dst] = key.ends;
         for seen in seen {
             if seen.sides & Entry::ENTERED != 0 {
                 is_at(src, seen.node());

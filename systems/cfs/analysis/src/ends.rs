@@ -16,7 +16,8 @@ use calumma_wire::Role;
 
 use crate::coverage::{Homes, dst};
 use crate::report::KeptIn;
-use crate::view::{Seen, View};
+use crate::seen::Seen;
+use crate::view::View;
 
 /// Windows for which an address is known.
 const KEPT: u64 = 64;
@@ -103,7 +104,7 @@ fn translated(view: &View<'_>) -> Option<HashSet<u8>> {
         return None;
     }
     let mut protocols = HashSet::new();
-    for (key, seen) in view.flows() {
+    for (flow, seen) in view.flows() {
         let (mut entered, mut left) = (0_u64, 0_u64);
         for Seen { sides, packets, .. } in seen {
             if *sides == Entry::ENTERED {
@@ -114,7 +115,7 @@ fn translated(view: &View<'_>) -> Option<HashSet<u8>> {
             }
         }
         if left > entered {
-            let protocol = key.protocol();
+            let protocol = flow.protocol();
             if !ICMP.contains(&protocol) {
                 return None;
             }

@@ -10,28 +10,34 @@
 
 use calumma_analysis::Flow;
 use calumma_cfs::frames::Entry;
-use calumma_sketch::WideKey;
+use calumma_wire::Role;
 
-use crate::report::{Counted, FlowCount, HopCount, KeptIn};
-use crate::view::{Seen, View};
+use crate::report::{FlowCount, HopCount, KeptIn};
+use crate::seen::Seen;
+use crate::view::View;
 
-/// A flow, and which count is its own.
+/// The count that is a flow's own.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Judged<'a> {
-    /// The one that is its own.
-    pub(crate) at: &'a Seen<'a>,
-    packets: u64,
-    /// Whether that has all packets of the flow that were not lost before.
-    pub(crate) exact: bool,
+pub(crate) struct Judged {
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+    node: u32,
+    /// Packets that it had at most, as far as its counts tell: one that entered at several edges
+    /// has the sum of these.
+    pub(crate) most: u64,
     /// Nodes that have a count of it.
     pub(crate) hops: u32,
+    /// Whether that has all packets of the flow that were not lost before.
+    pub(crate) exact: bool,
     /// Whether it was pinned: its hash has no part in that it has a count.
     pub(crate) pinned: bool,
+    /// The smallest and the largest time to live of its packets at its node, where that is known.
+    pub(crate) ttls: Option<[u8; 2]>,
 }
 
-impl<'a> Judged<'a> {
-    /// The one that nodes have these counts of, at least one.
-    pub(crate) fn of(view: &View<'_>, seen: &'a [Seen<'a>]) -> Self {
+impl Judged {
+    /// That of a flow of which nodes have these counts, at least one.
+    pub(crate) fn of(view: &View<'_>, seen: &[Seen<'_>]) -> Self {
         let hops = seen.len() as u32;
         let (mut entered, mut left) = (on(seen, Entry::ENTERED), on(seen, Entry::LEFT));
         let (at, exact) = if let Some(first) = entered.next() {
@@ -42,57 +48,47 @@ impl<'a> Judged<'a> {
             let nearest = seen.iter().min_by_key(|seen| place(seen)).unwrap_or(&seen[0]);
             (nearest, is_all_of_the_flow(view, seen, nearest))
         };
-        Self { at, packets: at.packets, exact, hops, pinned: seen.iter().any(|of| of.is_pinned) }
-    }
-
-    pub(crate) fn key(&self) -> &'a WideKey {
-        &self.at.entry.key
-    }
-
-    pub(crate) fn packets(&self) -> u64 {
-        self.packets
-    }
-
-    /// What the archive keeps of it.
-    pub(crate) fn counted(&self) -> Counted {
-        Counted {
-            flow: Flow::from(self.key()),
-            packets: self.packets,
-            bytes: self.at.entry.bytes,
-            exact: self.exact,
-            at: self.at.node(),
-            hops: self.hops,
-            ttls: self.ttls(),
+        // A residual's packets may have had any, and so may those that a table has not counted.
+        let has_all = exact && at.from == KeptIn::Table;
+        let ttls = || if at.differs { at.entry.ttls() } else { Some([at.ttl; 2]) };
+        let at_edges = seen.iter().filter(|seen| view.node(seen).role == Role::Edge);
+        let sum = || at_edges.map(|seen| seen.packets).fold(0, u64::saturating_add);
+        Self {
+            packets: at.packets,
+            bytes: at.bytes,
+            most: if exact { at.packets } else { sum().max(at.packets) },
+            node: at.node() as u32,
+            hops,
+            exact,
+            pinned: seen.iter().any(|of| of.is_pinned),
+            ttls: if has_all { ttls() } else { None },
         }
     }
 
-    /// The smallest and the largest time to live of its packets at its node, where that is known.
-    fn ttls(&self) -> Option<[u8; 2]> {
-        // A residual's packets may have had any, and so may those that a table has not counted.
-        let has_all = self.exact && self.at.from == KeptIn::Table;
-        let same = [self.at.ttl; 2];
-        let ttls = if self.at.differs { self.at.entry.ttls() } else { Some(same) };
-        ttls.filter(|_| has_all)
+    /// The position in [`View::nodes`] of the node whose count it is.
+    pub(crate) fn node(&self) -> usize {
+        self.node as usize
     }
 
-    /// What a report lists of it.
+    /// What a report lists of the flow, of which nodes have these counts.
     pub(crate) fn listed(&self, view: &View<'_>, seen: &[Seen<'_>]) -> FlowCount {
+        let at = seen.iter().find(|of| of.node() == self.node()).unwrap_or(&seen[0]);
         let hop = |seen: Seen<'_>| HopCount {
             node: view.node(&seen).name.to_owned(),
             hop: view.hop_of(&seen),
             packets: seen.packets,
-            bytes: seen.entry.bytes,
+            bytes: seen.bytes,
             looped: (seen.from == KeptIn::Table).then_some(seen.entry.looped),
             exact: seen.is_exact,
             from: seen.from,
         };
         FlowCount {
-            flow: Flow::from(self.key()),
+            flow: Flow::from(&at.entry.key),
             packets: self.packets,
-            bytes: self.at.entry.bytes,
+            bytes: self.bytes,
             exact: self.exact,
-            at: view.node(self.at).name.to_owned(),
-            from: self.at.from,
+            at: view.node(at).name.to_owned(),
+            from: at.from,
             hops: in_order(seen.to_vec()).into_iter().map(hop).collect(),
         }
     }

@@ -1,27 +1,30 @@
 //! Heavy hitters, also by prefixes, and heavy changes among the flows that are monitored.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 use calumma_analysis::Flow;
 use calumma_sketch::WideKey;
 use calumma_wire::Role;
 
+use crate::counted::Monitored;
 use crate::flows::Judged;
 use crate::report::{HeavyChange, HeavyHitter, HeavyPrefix};
-use crate::view::{NodeView, Seen, View};
+use crate::view::{NodeView, View};
 
 /// Monitored flows of at least so many packets, the largest first. Counts that are not exact are
 /// what there was at least, so all of these are.
-pub(crate) fn hitters(flows: &[Judged<'_>], threshold: u64) -> Vec<HeavyHitter> {
-    let is_heavy = |flow: &&Judged<'_>| flow.packets() >= threshold;
-    let hitter = |flow: &Judged<'_>| HeavyHitter {
-        flow: Flow::from(flow.key()),
-        packets: flow.packets(),
-        bytes: flow.at.entry.bytes,
+pub(crate) fn hitters(view: &View<'_>, flows: &[Judged], threshold: u64) -> Vec<HeavyHitter> {
+    let is_heavy = |(_, flow): &(usize, &Judged)| flow.packets >= threshold;
+    let hitter = |(at, flow): (usize, &Judged)| HeavyHitter {
+        flow: Flow::from(&view.key(&view.keys()[at])),
+        packets: flow.packets,
+        bytes: flow.bytes,
         exact: flow.exact,
     };
-    let mut hitters: Vec<HeavyHitter> = flows.iter().filter(is_heavy).map(hitter).collect();
+    let heavy = flows.iter().enumerate().filter(is_heavy);
+    let mut hitters: Vec<HeavyHitter> = heavy.map(hitter).collect();
     hitters.sort_by_key(|hitter| Reverse(hitter.packets));
     hitters
 }
@@ -45,13 +48,7 @@ impl Range {
 
 /// Hierarchical heavy hitters: prefixes of source addresses of IPv4 with at least so many packets
 /// outside narrower ones that are listed; narrow ones first, and those by their addresses.
-/// `entries` are those of each flow, flows by rising keys.
-pub(crate) fn prefixes(
-    view: &View<'_>,
-    flows: &[Judged<'_>],
-    entries: &[&[Seen<'_>]],
-    threshold: u64,
-) -> Vec<HeavyPrefix> {
+pub(crate) fn prefixes(view: &View<'_>, flows: &[Judged], threshold: u64) -> Vec<HeavyPrefix> {
     // What entered and has no count may be of any prefix.
     let edges = view.nodes.iter().filter(|node| node.role == Role::Edge && !node.has_all());
     let uncounted: u64 = edges
@@ -71,11 +68,9 @@ pub(crate) fn prefixes(
             }
             _ => into.push((prefix, all, rest)),
         };
-    for (flow, entries) in flows.iter().zip(entries) {
-        if let Some(source) =
-            Ipv6Addr::from(*view.addresses.get(view.ends_of(flow.at)[0])).to_ipv4_mapped()
-        {
-            let range = range(view, flow, entries);
+    for (flow, key) in flows.iter().zip(view.keys()) {
+        if let Some(source) = Ipv6Addr::from(*view.addresses.get(key.ends[0])).to_ipv4_mapped() {
+            let range = Range { low: flow.packets, high: flow.most };
             merge(&mut prefixes, source.to_bits(), range, range);
         }
     }
@@ -103,17 +98,6 @@ pub(crate) fn prefixes(
     found
 }
 
-/// A flow's packets. Those of one that entered at several edges are the sum of all at most.
-fn range(view: &View<'_>, flow: &Judged<'_>, entries: &[Seen<'_>]) -> Range {
-    let low = flow.packets();
-    if flow.exact {
-        return Range { low, high: low };
-    }
-    let at_edges = entries.iter().filter(|seen| view.node(seen).role == Role::Edge);
-    let sum = at_edges.map(|seen| seen.packets).fold(0, u64::saturating_add);
-    Range { low, high: sum.max(low) }
-}
-
 /// What one window's changes need of it.
 #[derive(Debug)]
 pub(crate) struct Counts {
@@ -121,18 +105,21 @@ pub(crate) struct Counts {
     /// The nodes' names, and whether each had an entry of every flow that it saw: where hosts may
     /// be behind any edge, whether every edge had.
     nodes: Vec<(String, bool)>,
-    /// Flows by rising keys: the node that counted, and packets where that is exact.
-    flows: Vec<(WideKey, usize, Option<u64>)>,
+    flows: Arc<Monitored>,
 }
 
 impl Counts {
-    /// Those of a window, of flows by rising keys.
-    pub(crate) fn of(window: u64, view: &View<'_>, flows: &[Judged<'_>]) -> Self {
-        let of = |flow: &Judged<'_>| flow.exact.then(|| flow.packets());
-        let flows = flows.iter().map(|flow| (*flow.key(), flow.at.node(), of(flow))).collect();
+    /// Those of a window, of which all flows are judged.
+    pub(crate) fn of(window: u64, view: View<'_>, flows: Vec<Judged>) -> Self {
         let has_all_flows = !view.may_move() || view.has_all_flows();
         let node = |node: &NodeView<'_>| (node.name.to_owned(), has_all_flows && node.has_all());
-        Self { window, nodes: view.nodes.iter().map(node).collect(), flows }
+        let nodes = view.nodes.iter().map(node).collect();
+        Self { window, nodes, flows: Arc::new(Monitored::new(view.into_keys(), flows)) }
+    }
+
+    /// Its flows.
+    pub(crate) fn flows(&self) -> Arc<Monitored> {
+        self.flows.clone()
     }
 
     /// Flows whose packets at one node differ by at least so many from those in the window before,
@@ -148,27 +135,26 @@ impl Counts {
                 changes.push(HeavyChange { flow: Flow::from(key), before, packets });
             }
         };
-        let (mut now, mut before) = (self.flows.iter().peekable(), last.flows.iter().peekable());
-        loop {
-            let order = match (now.peek(), before.peek()) {
-                (None, None) => break,
-                (Some(_), None) => Ordering::Less,
-                (None, Some(_)) => Ordering::Greater,
-                (Some(one), Some(other)) => one.0.cmp(&other.0),
-            };
-            let here = now.next_if(|_| order != Ordering::Greater);
-            let there = before.next_if(|_| order != Ordering::Less);
+        // One that changed by so many had at least as many in one of the windows.
+        let (mut now, mut before) =
+            (self.flows.heavy(threshold).peekable(), last.flows.heavy(threshold).peekable());
+        let (mut here_from, mut there_from) = (0, 0);
+        while let Some(key) = now.peek().into_iter().chain(before.peek()).min().copied() {
+            now.next_if_eq(&key);
+            before.next_if_eq(&key);
+            let here = self.flows.find(&mut here_from, &key).map(|at| self.flows.flow(at));
+            let there = last.flows.find(&mut there_from, &key).map(|at| last.flows.flow(at));
+            let [here_at, there_at] = [(self, here), (last, there)]
+                .map(|(of, flow)| flow.map_or("", |flow| &*of.nodes[flow.node()].0));
             match (here, there) {
-                (Some((key, node, Some(packets))), Some((_, other, Some(before))))
-                    if self.nodes[*node].0 == last.nodes[*other].0 =>
-                {
-                    add(key, *before, *packets);
+                (Some(now), Some(before)) if now.exact && before.exact && here_at == there_at => {
+                    add(&key, before.packets, now.packets);
                 }
-                (Some((key, node, Some(packets))), None) if last.has_all(&self.nodes[*node].0) => {
-                    add(key, 0, *packets);
+                (Some(now), None) if now.exact && last.has_all(here_at) => {
+                    add(&key, 0, now.packets);
                 }
-                (None, Some((key, node, Some(before)))) if self.has_all(&last.nodes[*node].0) => {
-                    add(key, *before, 0);
+                (None, Some(before)) if before.exact && self.has_all(there_at) => {
+                    add(&key, before.packets, 0);
                 }
                 _ => {}
             }

@@ -9,7 +9,8 @@ use calumma_sketch::WideKey;
 
 use crate::flows::in_order;
 use crate::report::{KeptIn, Loop, PathChange};
-use crate::view::{Seen, View};
+use crate::seen::Seen;
+use crate::view::View;
 
 /// Turns of a flow at the node with this position, and packets that it received, each once, where
 /// that is known.

@@ -10,13 +10,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use calumma_analysis::Flow;
 use calumma_cfs::frames::Entry;
-use calumma_sketch::WideKey;
 use calumma_topology::Place;
 
+use crate::addresses::Ranked;
 use crate::ends::{Ends, InVain};
 use crate::flows::{in_order, is_all_of_the_flow};
 use crate::report::{BlackHole, DESTINATION, KeptIn, Loss};
-use crate::view::{NodeView, Seen, View};
+use crate::seen::Seen;
+use crate::view::{NodeView, View};
 
 /// Packets of flows that were lost altogether, that make a black hole: else they may be a few that
 /// a bad link took.
@@ -53,12 +54,15 @@ impl Losses {
         &mut self,
         view: &View<'_>,
         ends: &Ends<'_>,
-        key: &WideKey,
+        flow: &Ranked,
         seen: &[Seen<'_>],
     ) {
-        if seen.len() < 2 && !ends.are_known() {
+        let is_same = |pair: &[Seen<'_>]| pair[0].packets == pair[1].packets;
+        // No node has more than another, and nobody knows of others where nothing left.
+        if !ends.are_known() && seen.windows(2).all(is_same) {
             return;
         }
+        let flow = || Flow::from(&view.key(flow));
         let all_of_it = |at: &Seen<'_>| is_all_of_the_flow(view, seen, at);
         let counts: Vec<Seen<'_>> = in_order(seen.to_vec()).into_iter().filter(all_of_it).collect();
         let falls = |pair: &[Seen<'_>]| pair[0].packets >= pair[1].packets;
@@ -78,8 +82,7 @@ impl Losses {
             let lost = lost(pair);
             if lost > 0 {
                 let place = place(view.node(&pair[0]), Some(view.node(&pair[1])));
-                let flow = Flow::from(key);
-                self.losses.push(Loss { flow, place, lost, seen_behind: None });
+                self.losses.push(Loss { flow: flow(), place, lost, seen_behind: None });
             }
         }
         let (Some(first), Some(last)) = (counts.first(), counts.last()) else { return };
@@ -88,7 +91,7 @@ impl Losses {
             let of_edge = &view.nodes[edge];
             let place = place(view.node(last), is_there.then_some(of_edge));
             let seen_behind = Some(of_edge.name.to_owned());
-            self.losses.push(Loss { flow: Flow::from(key), place, lost, seen_behind });
+            self.losses.push(Loss { flow: flow(), place, lost, seen_behind });
             let of_flow = Vanished { flows: 1, packets: lost, may_be_elsewhere: !is_there };
             self.vanished.entry((last.node(), edge)).or_default().add(of_flow);
         }

@@ -65,7 +65,7 @@ impl Optimum {
             return Some(Self::exactly(view, monitored, room));
         }
         let tables = Room::all(view, room)?;
-        let flows = view.flows().map(|(_, seen)| seen.iter().map(|of| of.node()));
+        let flows = view.seen_at().map(|nodes| nodes.iter().map(|&node| node as usize));
         Some(Self::within(tables, flows, (total, in_tables)))
     }
 
@@ -83,9 +83,9 @@ impl Optimum {
     fn exactly(view: &View<'_>, monitored: u64, room: &[u64]) -> Self {
         let mut ways: HashMap<Vec<usize>, u64> = HashMap::new();
         let mut way = Vec::new();
-        for (_, seen) in view.flows() {
+        for nodes in view.seen_at() {
             way.clear();
-            way.extend(seen.iter().map(|of| of.node()));
+            way.extend(nodes.iter().map(|&node| node as usize));
             match ways.get_mut(&way) {
                 Some(flows) => *flows += 1,
                 None => drop(ways.insert(way.clone(), 1)),
@@ -123,9 +123,9 @@ impl Room {
             counted: empty.clone(),
         };
         let mut all: Vec<Self> = view.nodes.iter().zip(room).map(switch).collect();
-        for ((_, seen), hashes) in view.flows().zip(view.hashes(first.words)) {
+        for (nodes, hashes) in view.seen_at().zip(view.hashes(first.words)) {
             let Some(hashes) = hashes else { continue };
-            seen.iter().for_each(|of| all[of.node()].counted.insert(hashes));
+            nodes.iter().for_each(|&node| all[node as usize].counted.insert(hashes));
         }
         // A count shows that the flow passed, whatever registers say.
         let are_alike = all.iter_mut().all(|of| of.passed.merge(&of.counted));

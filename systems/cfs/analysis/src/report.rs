@@ -6,6 +6,8 @@ use calumma_analysis::{EpochHead, Findings, Flow, Report};
 use calumma_topology::Place;
 use serde::{Deserialize, Serialize};
 
+use crate::counted::Monitored;
+
 /// What was found in a window. Of counts, `exact` says whether they are; else they are what there
 /// was at least.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -76,14 +78,14 @@ pub struct Found {
     pub path_changes: Vec<PathChange>,
     /// As [`counted`](Self::counted).
     #[serde(skip)]
-    pub(crate) counted: Arc<Vec<Counted>>,
+    pub(crate) counted: Arc<Monitored>,
 }
 
 impl Found {
     /// Every monitored flow, by rising keys, for the archive and for collectors; in a report that
     /// was read, those that it lists.
     pub fn counted(&self) -> &[Counted] {
-        &self.counted
+        self.counted.counted()
     }
 }
 

@@ -14,6 +14,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use crate::addresses::Ranked;
 use crate::coverage::{Coverage, Local, Z95};
 use crate::flows::Judged;
 use crate::report::Spread;
@@ -46,15 +47,15 @@ const NONE_SEEN: f64 = 3.69;
 /// sources; the largest first. Without `coverage` those that are seen to be so.
 pub(crate) fn find(
     view: &View<'_>,
-    flows: &[Judged<'_>],
+    flows: &[Judged],
     coverage: Option<&Local>,
     threshold: u64,
 ) -> (Vec<Spread>, Vec<Spread>) {
-    let found = |flow: &Judged<'_>| {
-        let [one, other] = view.ends_of(flow.at);
+    let found = |(key, flow): (&Ranked, &Judged)| {
+        let [one, other] = key.ends;
         Found { one, other, pinned: flow.pinned }
     };
-    let found: Vec<Found> = flows.iter().map(found).collect();
+    let found: Vec<Found> = view.keys().iter().zip(flows).map(found).collect();
     let sources = of_each(view, &found, coverage, threshold);
     let found = turned(&found, view.addresses.len());
     let destinations = of_each(view, &found, coverage, threshold);

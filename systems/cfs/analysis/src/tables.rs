@@ -1,6 +1,7 @@
 //! Tables of the archive.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use calumma_analysis::table::{
     OfFlow, Row, Table, TableOf, dport, dst, epoch, number, proto, sport, src, start, text, truth,
@@ -8,6 +9,7 @@ use calumma_analysis::table::{
 };
 use calumma_analysis::{Flow, SystemReport};
 
+use crate::counted::Monitored;
 use crate::report::{BlackHole, Counted, Found, Loop, Loss, NodeReport, Spread};
 
 /// All of them.
@@ -29,7 +31,7 @@ impl Found {
                 ttls: None,
             })
         });
-        self.counted = std::sync::Arc::new(counted.collect());
+        self.counted = Arc::new(Monitored::listed(counted.collect()));
     }
 }
 
@@ -74,7 +76,7 @@ static FLOWS: TableOf<SystemReport<Found>, Counted> = TableOf {
     ],
     rows: |report, rows| {
         let found = &report.findings;
-        rows.extend(found.counted.iter().map(|item| Row {
+        rows.extend(found.counted().iter().map(|item| Row {
             head: report.head,
             node: found.nodes.get(item.at).map_or("", |node| &node.node),
             item,

@@ -8,15 +8,17 @@ use std::sync::Arc;
 use calumma_analysis::{Collected, Delivery};
 use calumma_cfs::frames::{Entry, Hop, PortHops, Setup, Totals, Uncounted, Window};
 use calumma_sketch::table::Refused;
-use calumma_sketch::{FlowKey, HashFamily, Hashes, Key, KeyKind, WideKey};
+use calumma_sketch::{HashFamily, Hashes, KeyKind, WideKey};
 use calumma_wire::{Role, SideKind};
 
 use crate::addresses::{Addresses, Keys, Ranked};
 use crate::answers::{Answers, Noted};
 use crate::coverage::{dst, src};
+use crate::hashed::{Hashed, hashes};
 use crate::parameters::{HostsAre, Paths};
 use crate::report::{Exact, KeptIn};
 use crate::residual::Decoded;
+use crate::seen::{PINNED, Seen};
 
 /// A side that was delivered.
 #[derive(Debug)]
@@ -86,7 +88,7 @@ impl<'a> NodeView<'a> {
     }
 
     /// Whether a count has all packets of the flow that the node received on a side.
-    fn is_exact_on(&self, entry: &Entry, side: u8) -> bool {
+    pub(crate) fn is_exact_on(&self, entry: &Entry, side: u8) -> bool {
         entry.exact && self.is_sound && self.has_recorded(side)
     }
 
@@ -139,97 +141,6 @@ pub(crate) enum Notes<'a> {
     Uncounted(&'a Uncounted),
 }
 
-/// A flow's hashes at a node with such keys.
-pub(crate) fn hashes(family: &HashFamily, keys: KeyKind, key: &WideKey) -> Option<Hashes> {
-    Some(match keys {
-        KeyKind::Dual => family.hash(key),
-        KeyKind::Ipv4 => family.hash(&of_ipv4(key)?),
-    })
-}
-
-fn of_ipv4(key: &WideKey) -> Option<FlowKey> {
-    let ((src, dst), (sport, dport)) = (key.addresses(), key.ports());
-    FlowKey::new(src, dst, sport, dport, key.protocol())
-}
-
-/// Flows' hashes, by the kind of keys.
-#[derive(Debug)]
-struct Hashed {
-    family: Arc<HashFamily>,
-    dual: OnceCell<Vec<Option<Hashes>>>,
-    ipv4: OnceCell<Vec<Option<Hashes>>>,
-}
-
-fn hash_all<K: Key>(
-    family: &HashFamily,
-    keys: impl ExactSizeIterator<Item = Option<K>>,
-) -> Vec<Option<Hashes>> {
-    const AT_ONCE: usize = 1 << 10;
-    let mut all = Vec::with_capacity(keys.len());
-    let (mut some, mut hashes) = (Vec::with_capacity(AT_ONCE), [Hashes::default(); AT_ONCE]);
-    let mut keys = keys.peekable();
-    while keys.peek().is_some() {
-        let begin = all.len();
-        for key in keys.by_ref().take(AT_ONCE) {
-            all.push(key.is_some().then(Hashes::default));
-            some.extend(key);
-        }
-        family.hash_burst(&some, &mut hashes[..some.len()]);
-        let of_them = all[begin..].iter_mut().flatten();
-        of_them.zip(&hashes).for_each(|(of_one, hashes)| *of_one = *hashes);
-        some.clear();
-    }
-    all
-}
-
-/// A flow's count at a node, by the node's position in [`View::nodes`], with what is asked of most
-/// counts: entries lie where the node's others are, and flows that follow each other have theirs
-/// far from each other.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen<'a> {
-    node: u32,
-    /// The number of the flow, by rising keys.
-    flow: u32,
-    /// What is only in the residual has no times, and no times to live.
-    pub(crate) entry: &'a Entry,
-    pub(crate) packets: u64,
-    pub(crate) sides: u8,
-    pub(crate) ttl: u8,
-    /// Whether some of its packets came with another time to live.
-    pub(crate) differs: bool,
-    pub(crate) from: KeptIn,
-    /// Whether it is counted since it was pinned, and not by its hash.
-    pub(crate) is_pinned: bool,
-    /// Whether it has all packets of the flow that the node received.
-    pub(crate) is_exact: bool,
-}
-
-impl<'a> Seen<'a> {
-    fn new(at: usize, node: &NodeView<'_>, (entry, from): (&'a Entry, KeptIn)) -> Self {
-        let Entry { packets, sides, ttl, differences, rank, .. } = *entry;
-        Self {
-            node: at as u32,
-            flow: 0,
-            entry,
-            packets,
-            sides,
-            ttl,
-            differs: differences != 0,
-            from,
-            // What is only in a residual has no rank.
-            is_pinned: from == KeptIn::Table && rank.class() == PINNED,
-            is_exact: node.is_exact(entry),
-        }
-    }
-
-    pub(crate) fn node(&self) -> usize {
-        self.node as usize
-    }
-}
-
-/// The class of flows that are counted everywhere, whatever their hashes.
-pub(crate) const PINNED: u8 = 0;
-
 /// What a node kept, of what it delivered; `None` where that is missing.
 pub(crate) fn window_of(of: &Delivery<Delivered>) -> Option<&Window> {
     Some(kept(of)?.0)
@@ -252,15 +163,20 @@ pub(crate) struct View<'a> {
     pub(crate) has_all_edges: bool,
     /// Whether a flow that passed a transit node had all its packets pass there.
     pub(crate) has_single_paths: bool,
+    /// All counts, those of a flow beside each other.
     seen: Vec<Seen<'a>>,
+    /// The node of each of these.
+    seen_at: Vec<u32>,
     /// The key of each flow.
     flows: Vec<Ranked>,
+    /// Where each flow's counts end.
+    ends: Vec<u32>,
     pub(crate) addresses: Addresses,
     hashed: Hashed,
     /// Whether an edge delivered no window.
     misses_edges: bool,
-    /// A bit for each node, set where it is an edge that may have seen flows of which it has no
-    /// count.
+    /// A bit for each node up to the last edge, set where it is an edge that may have seen flows of
+    /// which it has no count.
     unproven: Vec<u64>,
     doubts: Doubts,
     /// What edges noted of flows that no entry has, put in order when it is first asked for.
@@ -304,9 +220,11 @@ impl<'a> View<'a> {
             has_all_edges: true,
             has_single_paths: paths == Paths::Single,
             seen: Vec::new(),
+            seen_at: Vec::new(),
             flows: Vec::new(),
+            ends: Vec::new(),
             addresses: Addresses::default(),
-            hashed: Hashed { family, dual: OnceCell::new(), ipv4: OnceCell::new() },
+            hashed: Hashed::by(family),
             misses_edges: false,
             unproven: Vec::new(),
             doubts: Doubts::default(),
@@ -347,25 +265,30 @@ impl<'a> View<'a> {
             let of = nodes.iter().enumerate();
             of.fold(0, |bits, (at, node)| bits | u64::from(is_unproven(node)) << at)
         };
-        view.unproven = view.nodes.chunks(64).map(bits).collect();
+        let last_edge = view.nodes.iter().rposition(|node| node.role == Role::Edge);
+        let edges = &view.nodes[..last_edge.map_or(0, |last| last + 1)];
+        view.unproven = edges.chunks(64).map(bits).collect();
         let number = view.nodes.iter().map(|node| node.counts().size_hint().0).sum();
         let mut counts: Vec<Seen<'a>> = Vec::with_capacity(number);
         let mut keys = Keys::with_capacity(number);
         // What is read of a node's entries is in the cache for all that is asked of them.
         for (at, node) in view.nodes.iter_mut().enumerate() {
-            counts.extend(node.counts().map(|of| Seen::new(at, node, of)));
-            keys.extend(node.counts().map(|(entry, _)| &entry.key));
+            for of in node.counts() {
+                counts.push(Seen::new(at, node, of));
+                keys.push(&of.0.key);
+            }
             node.sums = Sums::of(node);
         }
         let (addresses, order) = keys.in_order();
-        view.addresses = addresses;
-        view.seen.reserve_exact(order.len());
-        view.flows.reserve_exact(order.len());
-        for (key, of_one) in order.flows() {
-            let flow = view.flows.len() as u32;
-            view.flows.push(key);
-            view.seen.extend(of_one.map(|at| Seen { flow, ..counts[at] }));
+        view.seen.reserve_exact(number);
+        let mut begin = 0;
+        for (flow, &end) in (0..).zip(&order.ends) {
+            let of_one = order.which[begin..end as usize].iter();
+            view.seen.extend(of_one.map(|&at| counts[at as usize].of_flow(flow)));
+            begin = end as usize;
         }
+        view.seen_at = view.seen.iter().map(|of| of.node() as u32).collect();
+        (view.addresses, view.flows, view.ends) = (addresses, order.keys, order.ends);
         view
     }
 
@@ -375,26 +298,51 @@ impl<'a> View<'a> {
     }
 
     /// Every flow with its counts, by rising keys.
-    pub(crate) fn flows(&self) -> impl Iterator<Item = (&'a WideKey, &[Seen<'a>])> {
-        let of_one = self.seen.chunk_by(|one, other| one.flow == other.flow);
-        of_one.map(|seen| (&seen[0].entry.key, seen))
+    pub(crate) fn flows(&self) -> impl Iterator<Item = (&Ranked, &[Seen<'a>])> {
+        let mut begin = 0;
+        self.flows.iter().zip(&self.ends).map(move |(flow, &end)| {
+            let seen = &self.seen[begin..end as usize];
+            begin = end as usize;
+            (flow, seen)
+        })
     }
 
-    /// The ranks of a flow's source and destination among the [addresses](Self::addresses).
-    pub(crate) fn ends_of(&self, seen: &Seen<'_>) -> [u32; 2] {
-        self.flows[seen.flow as usize].ends
+    /// By flow, the nodes that have a count of it.
+    pub(crate) fn seen_at(&self) -> impl Iterator<Item = &[u32]> {
+        let mut begin = 0;
+        self.ends.iter().map(move |&end| {
+            let nodes = &self.seen_at[begin..end as usize];
+            begin = end as usize;
+            nodes
+        })
+    }
+
+    /// The keys of all flows, which rise.
+    pub(crate) fn keys(&self) -> &[Ranked] {
+        &self.flows
+    }
+
+    /// The counts of the flow of this number.
+    pub(crate) fn seen_of(&self, flow: usize) -> &[Seen<'a>] {
+        let begin = flow.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.seen[begin as usize..self.ends[flow] as usize]
+    }
+
+    /// The key of a flow.
+    pub(crate) fn key(&self, flow: &Ranked) -> WideKey {
+        self.addresses.key(flow)
+    }
+
+    /// The addresses, and of each flow the key by their ranks: all that is asked of a window when
+    /// counts were judged.
+    pub(crate) fn into_keys(self) -> (Addresses, Vec<Ranked>) {
+        (self.addresses, self.flows)
     }
 
     /// All flows' hashes at nodes with such keys, computed when they are first asked for; `None`
     /// for those that are no flows of theirs.
     pub(crate) fn hashes(&self, keys: KeyKind) -> &[Option<Hashes>] {
-        let Hashed { family, dual, ipv4 } = &self.hashed;
-        let of = if keys == KeyKind::Dual { dual } else { ipv4 };
-        let flows = self.flows.iter();
-        of.get_or_init(|| match keys {
-            KeyKind::Dual => hash_all(family, flows.map(|of| Some(self.addresses.key(of)))),
-            KeyKind::Ipv4 => hash_all(family, flows.map(|of| self.addresses.ipv4_key(of))),
-        })
+        self.hashed.of(keys, &self.addresses, &self.flows)
     }
 
     /// Whether every flow of the network has a count.
@@ -504,7 +452,7 @@ impl<'a> View<'a> {
                 edges
             } else if self.has_come(side, of, seen) {
                 edges | bit
-            } else if node.is_exact_on(of.entry, side) {
+            } else if of.is_exact_on(side) {
                 edges & !bit
             } else {
                 edges
@@ -516,11 +464,11 @@ impl<'a> View<'a> {
     fn has_come(&self, side: u8, of: &Seen<'_>, seen: &[Seen<'_>]) -> bool {
         let sides = of.sides;
         let stays = || match of.from {
-            KeptIn::Table => of.entry.local || self.node(of).window.ends.is_none(),
+            KeptIn::Table => of.is_local || self.node(of).window.ends.is_none(),
             // A residual does not say where packets went.
             KeptIn::Residual | KeptIn::Both => {
                 let noted = || self.noted(side, seen, of.node() / 64) >> (of.node() % 64) & 1 == 1;
-                of.entry.local || noted()
+                of.is_local || noted()
             }
         };
         sides & side != 0 || side == Entry::LEFT && sides & Entry::ENTERED != 0 && stays()
@@ -535,7 +483,8 @@ impl<'a> View<'a> {
         known.unwrap_or_else(|| {
             let first = Answers::first_beside(flow);
             let flows = (first, self.flows.len() - first);
-            let noted = self.noted.get_or_init(|| Noted::of(&self.nodes));
+            let words = self.unproven.len();
+            let noted = self.noted.get_or_init(|| Noted::of(&self.nodes, words));
             let of = Answers::of(noted, flows, |keys| &self.hashes(keys)[first..]);
             answers.insert(of).may_have(side, flow, word).unwrap_or(u64::MAX)
         })
