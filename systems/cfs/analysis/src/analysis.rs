@@ -255,6 +255,7 @@ impl Analysis for Cooperating {
             path_changes,
             counted: Arc::default(),
         };
+        self.pinning.note_counted(found.heavy_hitters.iter().map(|of| of.flow));
         let mut report = SystemReport::new(&collected, found);
         let problems = std::mem::take(&mut view.problems);
         problems.into_iter().for_each(|problem| report.add_problem(problem));

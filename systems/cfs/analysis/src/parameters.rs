@@ -54,7 +54,7 @@ pub(crate) enum HostsAre {
     Fixed,
 }
 
-/// Flows that are pinned without an operator's word, as ChameleMon finds them.
+/// Flows that are pinned without an operator's word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Pinned {

@@ -1,6 +1,7 @@
 //! What plans say: which flows all switches count, whatever their hashes (those that an operator
-//! has named, and those that ChameleMon found to lose packets or to be large), which share of their
-//! memory the tables have, and what is otherwise than switches were set up.
+//! has named, those that ChameleMon found to lose packets or to be large, and large ones that
+//! switches counted in the window before), which share of their memory the tables have, and what is
+//! otherwise than switches were set up.
 //!
 //! A plan holds for whole windows. The next one is made once every node that takes plans applies
 //! the last one, so that none waits for ever.
@@ -45,6 +46,8 @@ struct State {
     /// What an operator has named, in the order of importance.
     wanted: Vec<Flow>,
     noticed: RecentlyNoticed,
+    /// Heavy hitters of the last window, as far as they were counted.
+    counted: Vec<Flow>,
     /// The plan that nodes have been sent last.
     sent: Plan,
 }
@@ -62,6 +65,7 @@ impl Pinning {
             dividing,
             wanted: Vec::new(),
             noticed,
+            counted: Vec::new(),
             sent: Plan::default(),
         })))
     }
@@ -82,6 +86,14 @@ impl Pinning {
     /// Takes the outcome of a window that all nodes delivered, in which tables had this share.
     pub(crate) fn learn(&self, alpha: u8, fared: Fared) {
         self.lock().dividing.learn(alpha, fared);
+    }
+
+    /// Takes the heavy hitters that were counted in a window, the most important first.
+    pub(crate) fn note_counted(&self, heavy: impl Iterator<Item = Flow>) {
+        let mut state = self.lock();
+        // Where flows are graded alike in all windows, who was counted once is so in all.
+        let most = if state.setup().reseed { state.most() } else { 0 };
+        state.counted = heavy.take(most).collect();
     }
 
     /// How many flows a report lists, and from when on it lists what.
@@ -153,11 +165,13 @@ impl State {
     }
 
     /// The flows to be pinned next: of more than there is room for, those of the operator, then
-    /// those that lost packets, then heavy hitters, and of each kind the newest.
+    /// those that lost packets, then ChameleMon's heavy hitters, and of each kind the newest; and
+    /// last those that switches counted, which are the largest.
     fn next_pins(&self) -> Vec<WideKey> {
         let Automatic { victims, heavy } = self.settings.now().pin;
         let victims = self.noticed.victims().filter(|_| victims);
-        let heavy = self.noticed.heavy_hitters().filter(|_| heavy);
+        let of_both = self.noticed.heavy_hitters().chain(&self.counted);
+        let heavy = of_both.filter(|_| heavy);
         first_keys(self.wanted.iter().chain(victims).chain(heavy), self.most())
     }
 }
@@ -330,6 +344,23 @@ mod tests {
         assert_eq!(many, "4 flows: [cfs] pins is 3");
         let mixed = Flow { dst: "2001:db8::1".parse().unwrap(), ..flow(1) };
         assert!(pinning.pin(&[mixed]).unwrap_err().ends_with("of two kinds"));
+    }
+
+    /// One that was counted by chance is counted from then on, as long as it is large.
+    #[test]
+    fn heavy_hitters_that_switches_counted_are_pinned_where_flows_are_graded_anew() {
+        let pinned = |section: Value| {
+            let mut pinning = of(&section, [PINS_SINCE; 3]);
+            let come = Standing { has_come: true, ..Standing::default() };
+            let nodes = [come.clone(), come.clone(), come];
+            pinning.notice(&noticed(1, &[], &[2]));
+            pinning.note_counted([1, 9].map(flow).into_iter());
+            pinning.note_counted([3, 5, 4].map(flow).into_iter());
+            ports(pinning.plans(&nodes, 0)[0].as_ref())
+        };
+        assert_eq!(pinned(json!({ "pins": 3 })), Some(vec![2, 3, 5]));
+        assert_eq!(pinned(json!({ "pins": 3, "reseed": false })), Some(vec![2]));
+        assert_eq!(pinned(json!({ "pins": 3, "pin": ["victims"] })), None);
     }
 
     #[test]
