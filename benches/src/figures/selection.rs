@@ -90,7 +90,7 @@ struct Rule {
     has_pins: bool,
 }
 
-/// A quarter of the entries may be pinned.
+/// A quarter of the entries may be pinned, by flows that are heavy.
 const PINNED_SHARE: u32 = 4;
 
 /// Windows until the last, which counts. A large flow is pinned once it was counted by chance,
@@ -120,7 +120,12 @@ impl Rule {
         let trial = Trial::new(self.algorithm, flows.number, Entries::Even(entries), 1);
         let trial = Trial { sizes: flows.sizes.to_vec(), ..trial };
         match self.has_pins {
-            true => Trial { pins: entries / PINNED_SHARE, windows: PINNED_WINDOWS, ..trial },
+            true => Trial {
+                pins: entries / PINNED_SHARE,
+                pinned_from: heavy(flows.sizes),
+                windows: PINNED_WINDOWS,
+                ..trial
+            },
             false => trial,
         }
     }
@@ -429,10 +434,12 @@ fn hitters(setup: &Setup, place: &Place) -> Result<Drawn> {
         in_traces(setup, place, &rules, ("F1", || Axis::linear("F1 score")), score, sampled)?;
     Ok(drawn.because(
         "Heavy are flows of 10,000 packets and more or, in traces that have none, of a thousandth of \
-         all packets. A count is exact, so that no flow is called heavy that is not. Pins are the \
-         largest flows that were counted in the window before, up to a quarter of the entries, after \
-         39 windows in which flows keep their sizes. DUS-HH has the packets of smallest hash of the \
-         whole network, as many as a switch has entries, each of 21 bytes.",
+         all packets. A count is exact, so that no flow is called heavy that is not. Pins are the heavy \
+         flows that were counted in the window before, as the controller pins them, up to a quarter of \
+         the entries, after 39 windows in which flows keep their sizes. Until it is counted once by \
+         chance, nothing names a flow; with ChameleMon on, which finds heavy hitters by itself, the \
+         controller pins those as well, which is not drawn. DUS-HH has the packets of smallest hash of \
+         the whole network, as many as a switch has entries, each of 21 bytes.",
     ))
 }
 

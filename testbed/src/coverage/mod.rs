@@ -157,6 +157,8 @@ pub struct Trial {
     /// Flows that all switches count, whatever their hashes: as many as this of the largest that
     /// were counted in the window before. Flows of one number are then one flow in all windows.
     pub pins: u32,
+    /// Packets that such a flow has at least.
+    pub pinned_from: u32,
     /// Windows, of which the last one counts.
     pub windows: u32,
     /// Share of the flows of a window that are new; the others were there in the window before,
@@ -184,6 +186,7 @@ impl Trial {
             residual_claimed: false,
             sizes: Vec::new(),
             pins: 0,
+            pinned_from: 0,
             windows: algorithm.windows(),
             churn: 1.0,
             reseed: true,

@@ -395,9 +395,12 @@ impl<'a> Switches<'a> {
         }
         let flows = counted.tables.iter().zip(&counted.decoded).zip(0_u32..);
         let is_counted = |&((&entries, &decoded), _): &((&u8, &bool), u32)| entries > 0 || decoded;
-        let mut flows: Vec<u32> = flows.filter(is_counted).map(|(_, flow)| flow).collect();
         // A count that is right is the flow's size.
-        flows.sort_by_key(|&flow| Reverse(truth[flow as usize].counts.packets));
+        let packets = |flow: u32| truth[flow as usize].counts.packets;
+        let is_large = |flow: &u32| packets(*flow) >= self.trial.pinned_from.into();
+        let flows = flows.filter(is_counted).map(|(_, flow)| flow).filter(is_large);
+        let mut flows: Vec<u32> = flows.collect();
+        flows.sort_by_key(|&flow| Reverse(packets(flow)));
         flows.truncate(self.trial.pins as usize);
         self.pinned = flows.into_iter().collect();
     }
