@@ -1,7 +1,7 @@
 //! Stacks in the packets that nearly all are: Ethernet without VLAN tags, IPv4 without options, TCP
-//! or UDP, of one piece, whose DSCP alone marks them; where each hop is two words, node id and latency. Whatever is to be
-//! looked at stands at a known place, and a stack is put in, extended and taken out by a few loads
-//! and stores.
+//! or UDP, of one piece, whose DSCP alone marks them; where each hop is two words, node id and
+//! latency. Whatever is to be looked at stands at a known place, and a stack is put in, extended
+//! and taken out by a few loads and stores.
 //!
 //! Everything here leaves a packet that is any other as it was, and says so: [`push`],
 //! [`strip`] and [`look`] see to it header by header, and say why something can't be done. On plain

@@ -46,8 +46,8 @@ pub(super) fn original(
     }
 }
 
-/// Whether a packet of neither TCP nor UDP is of one host to another, and nothing that a router or a
-/// switch on its way may have to read.
+/// Whether a packet of neither TCP nor UDP is of one host to another, and nothing that a router or
+/// a switch on its way may have to read.
 fn is_from_host_to_host(bytes: &[u8], ip_offset: usize, of: &Detail) -> bool {
     if of.protocol == TCP || OF_ROUTERS.contains(&of.protocol) {
         return false;

@@ -1,5 +1,5 @@
-//! Whatever packet takes a stack that a UDP port marks: what is put in is taken out, and the flow is
-//! known in between.
+//! Whatever packet takes a stack that a UDP port marks: what is put in is taken out, and the flow
+//! is known in between.
 
 use std::num::NonZeroU16;
 
