@@ -32,6 +32,8 @@ pub(super) struct Applications {
 
 enum Client {
     Iperf(Iperf),
+    /// It fails where nothing comes back.
+    Ping,
     /// One of the testbed program's own.
     Own,
 }
@@ -77,6 +79,16 @@ impl Applications {
                     all.clients.push((Client::Iperf(iperf), iperf.start(client, &address, logs)?));
                     continue;
                 }
+                ApplicationKind::Ping => {
+                    let mut command = client.command("ping");
+                    let gap = 1.0 / f64::from(application.datagrams.max(1));
+                    command.args(["-q", "-i", &gap.to_string(), "-w", &seconds.to_string()]);
+                    command.arg(address.to_string());
+                    let process = Process::start(&format!("ping-{at}"), command, logs)
+                        .context("starting ping (Debian and Ubuntu package iputils-ping)")?;
+                    all.clients.push((Client::Ping, process));
+                    continue;
+                }
                 ApplicationKind::Short => {
                     ("short-server", "short-client", "--connections", application.connections)
                 }
@@ -104,6 +116,7 @@ impl Applications {
         for (number, (client, process)) in (1..).zip(self.clients) {
             let bytes = match client {
                 Client::Iperf(iperf) => iperf.finish(process)?.received_bytes,
+                Client::Ping => process.finish(self.limit)?.len() as u64,
                 Client::Own => {
                     let printed = process.finish(self.limit)?;
                     serde_json::from_str::<Outcome>(&printed)

@@ -198,7 +198,7 @@ pub struct Application {
     /// Pages asked for in a second.
     #[serde(default = "one")]
     pub requests: u32,
-    /// Datagrams a second.
+    /// Datagrams a second, or echo requests.
     #[serde(default = "one")]
     pub datagrams: u32,
     /// Over IPv6 instead of IPv4.
@@ -224,6 +224,8 @@ pub enum ApplicationKind {
     Http,
     /// UDP packets that look as if they had INT stacks, and come back; over IPv4.
     Forged,
+    /// ICMP's echo.
+    Ping,
 }
 
 /// By how much the clocks of switches are off, each at random within these bounds.

@@ -242,6 +242,28 @@ fn a_tofino_is_a_source_and_a_sink_and_no_host_receives_a_byte_of_int() {
     assert!(seen >= 4, "{states:?}");
 }
 
+/// Captures on both sides of every switch have packets with UDP ports and protocols that hosts did
+/// not send.
+#[test]
+#[ignore = "end to end: needs root, DPDK, iperf3 and tcpdump; `cargo xtask test` runs it"]
+fn no_host_receives_a_byte_where_a_udp_port_marks_packets() {
+    let _alone = alone();
+    let Finished { compared, reports, totals, .. } = play_all("udp-port");
+    assert!(compared.windows >= 4 && compared.moved[0] > 5_000, "{}", compared.to_text());
+    let protocols: BTreeSet<u8> = compared.flows.keys().map(|flow| flow.proto).collect();
+    assert!([1, 6, 17, 58].iter().all(|of| protocols.contains(of)), "{protocols:?}");
+    let paths = |proto: u8| {
+        let flows = reports.iter().flat_map(|report| list(report, "flows"));
+        flows.filter(|of| of["proto"] == proto).flat_map(|of| list(of, "paths")).count()
+    };
+    assert!(paths(1) > 0 && paths(58) > 0);
+    for edge in ["e1", "e2"] {
+        let count = |name: &str| totals[edge][&format!("sketchint.{name}")];
+        assert!(count("stripped") > 1_000, "{:?}", totals[edge]);
+        assert_eq!((count("unstripped"), count("malformed")), (0, 0), "{edge}");
+    }
+}
+
 /// Whatever is on its way when the sink dies, no host receives a stack: captures say so.
 #[test]
 #[ignore = "end to end: needs root, DPDK, iperf3 and tcpdump; `cargo xtask test` runs it"]

@@ -58,11 +58,8 @@ impl Frame {
             true => (address(8, true)?, address(24, true)?),
         };
         let is_fragment = !is_long && (head[6] & 0x3F != 0 || head[7] != 0);
-        let has_ports = matches!(protocol, TCP | UDP) && !is_fragment && segment.len() >= 8;
-        let port = |at| u16::from_be_bytes([segment[at], segment[at + 1]]);
-        let (sport, dport) = if has_ports { (port(0), port(2)) } else { (0, 0) };
-        let fixed = if protocol == TCP { 20 } else { 8 };
-        let stack = if has_ports { stack(segment.get(fixed..).unwrap_or_default()) } else { 0 };
+        let may_be = tos & MARKER != 0 && protocol == UDP && !is_fragment;
+        let as_sent = if may_be { as_sent(segment) } else { None };
 
         let mut content = DefaultHasher::new();
         let mut same = head.to_vec();
@@ -78,6 +75,20 @@ impl Frame {
             }
         }
         (&same, segment).hash(&mut content);
+
+        let is_by_port = as_sent.is_some();
+        let (protocol, segment) = match &as_sent {
+            Some((protocol, segment)) => (*protocol, &segment[..]),
+            None => (protocol, segment),
+        };
+        let has_ports = matches!(protocol, TCP | UDP) && !is_fragment && segment.len() >= 8;
+        let port = |at| u16::from_be_bytes([segment[at], segment[at + 1]]);
+        let (sport, dport) = if has_ports { (port(0), port(2)) } else { (0, 0) };
+        let fixed = if protocol == TCP { 20 } else { 8 };
+        let stack = match segment.get(fixed..) {
+            Some(bytes) if has_ports && !is_by_port => stack(bytes, BY_DSCP),
+            _ => 0,
+        };
 
         let mut same = DefaultHasher::new();
         (src, dst, protocol).hash(&mut same);
@@ -104,17 +115,37 @@ impl Frame {
             identity,
             of_host,
             content: content.finish(),
-            has_stack: stack > 0,
+            has_stack: stack > 0 || is_by_port,
             is_sound: is_long || (sum & 0xFFFF) + (sum >> 16) == 0xFFFF,
         })
     }
 }
 
-/// Bytes of the stack that begins there, by INT-MD's shim and header; 0 where there is none.
-fn stack(bytes: &[u8]) -> usize {
-    let Some(&[kind, words, 0, _, version, ..]) = bytes.get(..16) else { return 0 };
+/// The first byte of a shim, by what marks the packet: the DSCP, a UDP port, or that port before
+/// another protocol.
+const BY_DSCP: u8 = 0x10;
+const BY_PORT: u8 = 0x14;
+const BY_PROTOCOL: u8 = 0x18;
+
+/// Bytes of the stack that begins there, by INT-MD's shim, of this kind, and header; 0 where there
+/// is none.
+fn stack(bytes: &[u8], by: u8) -> usize {
+    let Some(&[kind, words, first, _, version, ..]) = bytes.get(..16) else { return 0 };
     let len = 4 + 4 * usize::from(words);
-    if kind == 0x10 && version >> 4 == 2 && len >= 16 && len <= bytes.len() { len } else { 0 }
+    let is_one = kind == by && (first == 0 || by == BY_PORT) && version >> 4 == 2;
+    if is_one && len >= 16 && len <= bytes.len() { len } else { 0 }
+}
+
+/// Protocol and segment that a host has sent where a UDP port marks the packet, checksums aside;
+/// `None` where none does.
+fn as_sent(segment: &[u8]) -> Option<(u8, Vec<u8>)> {
+    let (header, behind) = segment.split_at_checked(8)?;
+    let [by_port, by_protocol] = [BY_PORT, BY_PROTOCOL].map(|by| stack(behind, by));
+    if by_port > 0 {
+        let port = &behind[2..4];
+        return Some((UDP, [&header[..2], port, &header[4..], &behind[by_port..]].concat()));
+    }
+    (by_protocol > 0).then(|| (behind[3], behind[by_protocol..].to_vec()))
 }
 
 #[cfg(test)]
@@ -137,6 +168,40 @@ mod tests {
             [0x10, 5, 0, 0, 0x20, 0, 2, 5, 0xA0, 0, 0xC4, 0xA1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 9, 9];
         bytes.splice(l4 + fixed..l4 + fixed, stack);
         bytes
+    }
+
+    /// The same where a UDP port marks the packet.
+    fn by_port(bytes: &[u8], protocol: u8) -> Vec<u8> {
+        let mut bytes = with_stack(bytes, if protocol == UDP { 8 } else { 0 });
+        let is_long = bytes[14] >> 4 == 6;
+        let l4 = 14 + if is_long { 40 } else { 20 };
+        if protocol == UDP {
+            bytes[l4 + 8] = BY_PORT;
+            bytes.copy_within(l4 + 2..l4 + 4, l4 + 10);
+        } else {
+            (bytes[l4], bytes[l4 + 3]) = (BY_PROTOCOL, protocol);
+            bytes.splice(l4..l4, [0xC0, 0, 0, 0, 0, 60, 0, 0]);
+            bytes[if is_long { 20 } else { 23 }] = UDP;
+            bytes[if is_long { 19 } else { 17 }] += 8;
+        }
+        bytes[l4 + 2..l4 + 4].copy_from_slice(&41_000_u16.to_be_bytes());
+        bytes
+    }
+
+    #[test]
+    fn a_packet_that_a_port_marks_is_the_one_that_was_sent() {
+        for protocol in [UDP, 1, 132] {
+            let v4 = WideKey::v4(host_address(0, 0), host_address(1, 0), 7, 53, protocol);
+            let v6 = WideKey::v6(host_address6(0, 0), host_address6(1, 0), 7, 53, protocol);
+            for key in [v4, v6] {
+                let bytes = frame(&key, 60).to_vec();
+                let plain = Frame::read(&bytes).unwrap();
+                let carrying = Frame::read(&by_port(&bytes, protocol)).unwrap();
+                assert!(carrying.has_stack && !plain.has_stack);
+                assert_eq!((carrying.flow, carrying.identity), (plain.flow, plain.identity));
+                assert_ne!(carrying.content, plain.content);
+            }
+        }
     }
 
     #[test]
