@@ -1,6 +1,7 @@
 //! A process the testbed started: its output in files, stopped as a DPDK program wants it, never
 //! left behind.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -121,30 +122,33 @@ impl Process {
     /// error.
     pub fn stop(mut self, limit: Duration) -> Result<ExitStatus> {
         match self.terminate_and_wait(limit)? {
-            Some(status) => Ok(status),
-            None => bail!(
-                "{} did not stop within {limit:?} of SIGTERM and was killed: {}",
+            Ok(status) => Ok(status),
+            Err(threads) => bail!(
+                "{} did not stop within {limit:?} of SIGTERM and was killed; its threads: \
+                 {threads}; {}",
                 self.name,
                 self.last_words()
             ),
         }
     }
 
-    fn terminate_and_wait(&mut self, limit: Duration) -> Result<Option<ExitStatus>> {
+    /// Gives its status or, where it had to be killed, what its threads did before that.
+    fn terminate_and_wait(&mut self, limit: Duration) -> Result<Result<ExitStatus, String>> {
         if let Some(status) = self.child.try_wait()? {
-            return Ok(Some(status));
+            return Ok(Ok(status));
         }
         self.signal(Signal::SIGTERM)?;
         let end = Instant::now() + limit;
         while Instant::now() < end {
             if let Some(status) = self.child.try_wait()? {
-                return Ok(Some(status));
+                return Ok(Ok(status));
             }
             std::thread::sleep(Duration::from_millis(10));
         }
+        let threads = threads(self.id());
         self.child.kill()?;
         self.child.wait()?;
-        Ok(None)
+        Ok(Err(threads))
     }
 
     /// The last lines of its standard error, or of its standard output where that is empty.
@@ -169,6 +173,21 @@ impl Drop for Process {
     }
 }
 
+/// What the threads of a process do, as the kernel says: state and, where they wait in it, for what.
+fn threads(pid: u32) -> String {
+    let of = |task: &fs::DirEntry| {
+        let read = |name| fs::read_to_string(task.path().join(name)).unwrap_or_default();
+        let status = read("status");
+        let state = status.lines().find_map(|line| line.strip_prefix("State:"));
+        format!("{} {}", state.unwrap_or("gone").trim(), read("wchan"))
+    };
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let mut numbers = BTreeMap::<String, usize>::new();
+    tasks.for_each(|task| *numbers.entry(of(&task)).or_default() += 1);
+    let each = numbers.iter().map(|(state, number)| format!("{number} {state}"));
+    each.collect::<Vec<_>>().join(", ")
+}
+
 /// Waits until `ready` says so; an error after `limit`, naming what was waited for, and on an
 /// interrupt.
 pub fn wait_until(
@@ -186,5 +205,24 @@ pub fn wait_until(
             bail!("waited {limit:?} for {what}");
         }
         std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ignores_sigterm_is_killed_and_the_error_says_what_it_did() {
+        let folder = std::env::temp_dir().join(format!("calumma-process-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let mut ignoring = Command::new("sh");
+        ignoring.args(["-c", "trap '' TERM; echo ready; while :; do sleep 1; done"]);
+        let process = Process::start("ignoring", ignoring, &folder).unwrap();
+        let is_ready = || Ok(fs::read_to_string(folder.join("ignoring.out"))?.contains("ready"));
+        wait_until("the trap", Duration::from_secs(20), is_ready).unwrap();
+        let error = process.stop(Duration::from_millis(200)).unwrap_err().to_string();
+        assert!(error.contains("its threads: 1 S (sleeping)"), "{error}");
+        fs::remove_dir_all(&folder).unwrap();
     }
 }
