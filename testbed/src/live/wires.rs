@@ -64,21 +64,53 @@ fn ip_length(packet: &[u8]) -> Option<u64> {
     }
 }
 
-/// Bytes of the INT stack of a packet without options or extension headers, which has one where its
-/// ToS byte or traffic class says so and a shim is there.
-pub(super) fn stack(packet: &[u8]) -> Option<u64> {
+/// The first byte of a shim: behind the transport header of hosts, the same where a UDP port marks
+/// the packet, and behind a UDP header that no host has sent.
+const BY_DSCP: u8 = 0x10;
+const BY_PORT: u8 = 0x14;
+const BY_PROTOCOL: u8 = 0x18;
+
+/// The shim of a packet without options or extension headers, which has one where its ToS byte or
+/// traffic class says so, and where that begins.
+fn shim(packet: &[u8]) -> Option<(usize, [u8; 4])> {
     // Of the traffic class, bit 4 is in the first byte.
     let (says_so, protocol, header) = match packet.first()? >> 4 {
         4 => (packet.get(1)? & 0x10 != 0, *packet.get(9)?, 20),
         _ => (packet[0] & 1 != 0, *packet.get(6)?, 40),
     };
-    let fixed = match protocol {
-        6 => 20,
-        17 => 8,
+    let (at, kinds) = match protocol {
+        6 => (header + 20, &[BY_DSCP][..]),
+        17 => (header + 8, &[BY_DSCP, BY_PORT, BY_PROTOCOL][..]),
         _ => return None,
     };
-    let [kind, words] = *packet.get(header + fixed..)?.first_chunk()?;
-    (says_so && kind == 0x10).then(|| 4 + 4 * u64::from(words))
+    let shim: [u8; 4] = *packet.get(at..)?.first_chunk()?;
+    (says_so && kinds.contains(&shim[0])).then_some((at, shim))
+}
+
+/// Bytes of a packet that are its INT stack, a UDP header of its own included.
+pub(super) fn stack(packet: &[u8]) -> Option<u64> {
+    let (_, [kind, words, ..]) = shim(packet)?;
+    let own = if kind == BY_PROTOCOL { 8 } else { 0 };
+    Some(own + 4 + 4 * u64::from(words))
+}
+
+/// The headers of a packet with the port and protocol that its host has sent it with. Its lengths
+/// are those on the wire.
+pub(super) fn as_sent(packet: &[u8]) -> Vec<u8> {
+    let mut sent = packet.to_vec();
+    let Some((at, [kind, _, port @ ..])) = shim(packet) else { return sent };
+    match kind {
+        BY_PORT => sent[at - 6..at - 4].copy_from_slice(&port),
+        BY_PROTOCOL => {
+            let place = if packet[0] >> 4 == 4 { 9 } else { 6 };
+            sent[place] = port[1];
+            let len = stack(packet).unwrap_or(0) as usize;
+            let end = (at - 8 + len).min(sent.len());
+            sent.drain(at - 8..end);
+        }
+        _ => {}
+    }
+    sent
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::mutants::{NOBODY, ROUTER, flow_of};
 use super::nflog::{Log, Logged};
 use super::unix_ns;
-use super::wires::{Wires, stack};
+use super::wires::{Wires, as_sent, stack};
 use crate::carrier::{Carrier, Marked};
 use crate::fabric::faults::{DOUBLED, LOG_GROUP, LOST};
 use crate::fabric::wires::{CAME, ENTERED};
@@ -291,8 +291,9 @@ fn add(counts: &mut Vec<(Segment, u32)>, place: Segment) {
     }
 }
 
-/// The flow of a packet of which the headers are at hand, from the IP header on.
+/// The flow of a packet of which the headers are at hand, from the IP header on, as a host sent it.
 fn key_of(packet: &[u8]) -> Option<WideKey> {
+    let packet = &as_sent(packet);
     let half = |at: usize| Some(u16::from_be_bytes(*packet.get(at..)?.first_chunk()?));
     // What headers say of the packet's length is right: a router has forwarded it.
     let (ether_type, len) = match packet.first()? >> 4 {
@@ -316,6 +317,32 @@ mod tests {
     use calumma_chamelemon::Hierarchy;
     use calumma_edge::carrier::{Mark, PlainTos};
     use calumma_epoch::Guards;
+
+    #[test]
+    fn a_packet_that_a_udp_port_marks_is_of_the_flow_that_was_sent() {
+        for protocol in [17, 1] {
+            let v4 = WideKey::v4(host_address(0, 0), host_address(1, 0), 7, 53, protocol);
+            let v6 = WideKey::v6(host_address6(0, 0), host_address6(1, 0), 7, 53, protocol);
+            for (key, header, place) in [(v4, 20, 9), (v6, 40, 6)] {
+                let mut packet = frame(&key, 100)[ETHERNET..].to_vec();
+                let sent = key_of(&packet).unwrap();
+                // A shim and three words behind it.
+                let shim = if protocol == 17 { [0x14, 3, 0, 53] } else { [0x18, 3, 0, protocol] };
+                let stack_len = if protocol == 17 { 16 } else { 24 };
+                if protocol != 17 {
+                    packet.splice(header..header, [0xC0, 0, 0, 0, 0, 60, 0, 0]);
+                    packet[place] = 17;
+                }
+                let words = [&shim[..], &[0x20; 12]].concat();
+                packet.splice(header + 8..header + 8, words);
+                packet[header + 2..header + 4].copy_from_slice(&41_000_u16.to_be_bytes());
+                assert_ne!(key_of(&packet), Some(sent), "nothing says that there is a stack");
+                packet[if header == 20 { 1 } else { 0 }] |= if header == 20 { 0x10 } else { 1 };
+                packet.truncate(HEADERS.into());
+                assert_eq!((key_of(&packet), stack(&packet)), (Some(sent), Some(stack_len)));
+            }
+        }
+    }
 
     #[test]
     fn a_packet_is_noted_for_the_epoch_it_entered_in_and_by_its_hierarchy() {
