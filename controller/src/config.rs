@@ -50,7 +50,8 @@ pub use calumma_trust::tls::HttpTls;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// CPUs that its threads run on, one each, in turn; where the kernel lets them if there are none.
+    /// CPUs that its threads run on, one each, in turn; where the kernel lets them if there are
+    /// none.
     #[serde(default)]
     pub cpus: Vec<usize>,
     /// Where nodes connect to.

@@ -1,6 +1,6 @@
-//! On which CPUs the threads of a program run, one CPU each. A switch's lcores poll without pause on
-//! theirs, so that its other threads, and a controller on the same machine, belong on others. DPDK's
-//! EAL pins the lcores.
+//! On which CPUs the threads of a program run, one CPU each. A switch's lcores poll without pause
+//! on theirs, so that its other threads, and a controller on the same machine, belong on others.
+//! DPDK's EAL pins the lcores.
 
 use std::io;
 use std::sync::Arc;

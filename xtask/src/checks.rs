@@ -1,7 +1,7 @@
 //! `cargo xtask test`: formatting, lints, files and the documentation, the tests, the end-to-end
 //! tests, which are marked `#[ignore]` because they need root or take long, the packages, SQL over
-//! the archive, and the sketches and bindings to DPDK under AddressSanitizer. Goes through all of it, prints how
-//! long each step took, and sums up at the end.
+//! the archive, and the sketches and bindings to DPDK under AddressSanitizer. Goes through all of
+//! it, prints how long each step took, and sums up at the end.
 
 use std::process::{Command, ExitCode};
 

@@ -110,8 +110,8 @@ impl Cells {
     }
 
     /// Adds a packet's latencies to the cells of its hops, but for those that are not known. Gives
-    /// whether one may be above so many times the mean of those before it, or, of a flow that is not
-    /// whole, has too few before it. No cell has as many packets as it may count.
+    /// whether one may be above so many times the mean of those before it, or, of a flow that is
+    /// not whole, has too few before it. No cell has as many packets as it may count.
     #[inline(always)]
     pub(super) fn add_all(
         &mut self,

@@ -45,9 +45,9 @@ impl Histogram {
         ((shift + 1) * OF_OCTAVE + (ns >> shift & (OF_OCTAVE - 1))) as usize
     }
 
-    /// The bins of latencies, [`BINS`] for one that is not known. Without a branch, for vectors: exponent
-    /// and first digits of a floating-point number are the bin. Digits beyond the first eight are
-    /// thinned out, so that none is rounded up to another bin.
+    /// The bins of latencies, [`BINS`] for one that is not known. Without a branch, for vectors:
+    /// exponent and first digits of a floating-point number are the bin. Digits beyond the first
+    /// eight are thinned out, so that none is rounded up to another bin.
     #[inline(always)]
     pub(super) fn places<const N: usize>(latencies: &[u32; N]) -> [u32; N] {
         /// The first digits' bits, beyond those of a bin.

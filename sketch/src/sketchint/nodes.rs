@@ -91,8 +91,8 @@ impl Nodes {
     }
 
     /// Counts packets of a burst: what each says of the switches that it came by, on the path with
-    /// its number. In passes, each so short that the CPU has many packets in it at once. Gives a bit
-    /// for each whose path comes by no switch twice.
+    /// its number. In passes, each so short that the CPU has many packets in it at once. Gives a
+    /// bit for each whose path comes by no switch twice.
     #[inline(always)]
     pub(super) fn count(
         &mut self,

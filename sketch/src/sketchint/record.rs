@@ -264,8 +264,8 @@ impl<K: Key> Sink<K> {
         self.record_own_in_row((word, key, of_flow), (node, latency), at_us, watch);
     }
 
-    /// The same of up to [`BURST`] packets, each with its word, key and latency, by the instructions
-    /// of `engine`.
+    /// The same of up to [`BURST`] packets, each with its word, key and latency, by the
+    /// instructions of `engine`.
     #[inline]
     pub fn record_owns(&mut self, engine: Engine, packets: &[(u64, K, u32)], at_us: u32) {
         engine.run(RecordOwns { sink: self, packets, at_us });

@@ -173,7 +173,8 @@ impl Drop for Process {
     }
 }
 
-/// What the threads of a process do, as the kernel says: state and, where they wait in it, for what.
+/// What the threads of a process do, as the kernel says: state and, where they wait in it, for
+/// what.
 fn threads(pid: u32) -> String {
     let of = |task: &fs::DirEntry| {
         let read = |name| fs::read_to_string(task.path().join(name)).unwrap_or_default();

@@ -17,7 +17,8 @@ const TCP_PORT: u16 = 5201;
 const UDP_PORT: u16 = 5202;
 const REVERSE_PORT: u16 = 5203;
 
-/// How long the server of the short connections may take to stop, on a machine with much else to do.
+/// How long the server of the short connections may take to stop, on a machine with much else to
+/// do.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 
 /// How long the edges may take until the first connection gets through them.
