@@ -76,11 +76,14 @@ impl L4Place {
     }
 
     fn new(ip_offset: usize, ipv6: bool, of: &Detail, behind: usize) -> Result<Self, TagError> {
+        let place = Self::of_any(ip_offset, ipv6, of, behind)?;
+        if matches!(of.protocol, TCP | UDP) { Ok(place) } else { Err(TagError::Protocol) }
+    }
+
+    /// The same of any protocol.
+    fn of_any(ip_offset: usize, ipv6: bool, of: &Detail, behind: usize) -> Result<Self, TagError> {
         if of.is_fragment {
             return Err(TagError::Fragment);
-        }
-        if !matches!(of.protocol, TCP | UDP) {
-            return Err(TagError::Protocol);
         }
         let l4_offset = usize::from(of.l4_offset);
         Ok(Self {

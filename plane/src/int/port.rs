@@ -76,7 +76,7 @@ fn is_from_host_to_host(bytes: &[u8], ip_offset: usize, of: &Detail) -> bool {
 }
 
 /// The port that a packet behind a UDP header of its own comes from, the same for all of its flow:
-/// by it routers with several paths divide flows. Flows are told apart as far as their headers
+/// by it routers with several paths divide flows. Flows are distinguished as far as their headers
 /// tell: by addresses and protocol, SCTP's ports, and the number that ESP has of an association.
 #[inline]
 pub(super) fn source_port(bytes: &[u8], ip_offset: usize, of: &Detail) -> u16 {

@@ -27,19 +27,7 @@ impl L4Place {
         ipv6: bool,
         of: &Detail,
     ) -> Result<Self, TagError> {
-        if of.is_fragment {
-            return Err(TagError::Fragment);
-        }
-        let l4_offset = usize::from(of.l4_offset);
-        Ok(Self {
-            ip_offset,
-            ipv6,
-            l4_offset,
-            protocol_at: of.protocol_at.into(),
-            udp: true,
-            at: l4_offset + UDP_HEADER,
-            total_len: of.total_len.into(),
-        })
+        Ok(Self { udp: true, ..Self::of_any(ip_offset, ipv6, of, UDP_HEADER)? })
     }
 
     /// Where UDP's header says which port the packet goes to.
