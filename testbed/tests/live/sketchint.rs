@@ -276,8 +276,10 @@ fn three_systems_are_exact_side_by_side_and_a_sink_that_is_killed_stops_the_sour
     let stopped = states[first..].iter().position(|state| *state != "on").expect("it stops");
     assert!(states[first + stopped..].contains(&"on"), "{states:?}");
     // Sources know from the controller alone that the sink has begun anew.
-    let int_packets = |of: &&Value| of["coverage"]["inserted"].as_u64() == Some(0);
-    assert!(reports[first..].iter().any(|of| int_packets(&of)), "{states:?}");
+    let stops = |of: &Value| of["edge"] == "e1" && of["inserted"] == 0 && of["idle"] != 0;
+    let idle = reports[first..].iter().filter(|report| list(report, "sources").any(stops));
+    let idle: Vec<&Value> = idle.map(|report| &report["state"]).collect();
+    assert!(!idle.is_empty() && !idle.contains(&&Value::from("on")), "{states:?}");
 }
 
 #[test]

@@ -16,6 +16,7 @@
 //! | `local` | heavy hitters, cardinality, sizes and entropy over all packets of a sink |
 //! | `nodes` | switches: latencies, queues, heavy hitters |
 //! | `links` | links between switches |
+//! | `sources` | what sources did with packets from hosts |
 //! | `memory` | the latest windows, for questions about any flow |
 //! | `suspects` | where flows that lost packets had their paths in common |
 //! | `changes` | what is other than in the window before |
@@ -35,6 +36,7 @@ mod nodes;
 mod parameters;
 pub mod report;
 mod sampling;
+mod sources;
 mod sums;
 pub mod suspects;
 mod tables;
@@ -47,6 +49,7 @@ pub use crate::alert::Watch;
 pub use crate::analysis::SketchInt;
 pub use crate::delays::Delays;
 pub use crate::memory::FlowInWindow;
+pub use crate::sources::SourceReport;
 pub use crate::tables::TABLES;
 pub use crate::windows::{Delivered, Limits, Windows};
 

@@ -31,6 +31,9 @@ pub struct Found {
     pub inflated: Vec<Inflated>,
     /// Every sink that delivered.
     pub sinks: Vec<SinkReport>,
+    /// Every source that delivered.
+    #[serde(default)]
+    pub sources: Vec<crate::SourceReport>,
 }
 
 impl Findings for Found {

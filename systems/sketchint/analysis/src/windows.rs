@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use calumma_analysis::{Collected, Delivery, Flow, HashKeys, Node, Remembered, SystemReport};
 use calumma_plane::int::means::Means;
-use calumma_plane::int::push::NotCarried;
 use calumma_sketchint::frames::{Entered, Layout, NO_TIME, Passed, Window};
 use calumma_wire::{Role, Side, SideKind};
 
@@ -18,6 +17,7 @@ use crate::report::{
     By, Config, Coverage, Covered, FlowReport, Found, Inflated, Loop, PathReport, SinkReport,
 };
 use crate::sampling::Beside;
+use crate::sources;
 use crate::view::{FlowView, Names, SinkView};
 
 /// Flows that a loop names.
@@ -142,7 +142,7 @@ impl Windows {
     ) -> (Found, Vec<String>) {
         let first = collected.head.epoch;
         let mut problems = Vec::new();
-        let entered = entered(collected);
+        let entered = sources::sum(collected);
         let beside = entered.filter(|_| self.limits.share < 1.0);
         let beside = beside.map(|of| Beside { unfit: of.unfit(), idle: of.idle });
         let sink =
@@ -167,6 +167,7 @@ impl Windows {
             loops: loops(&sinks, names),
             inflated: inflated(&sinks, collected.head.start_unix_ns, names),
             sinks: sinks.iter().map(|sink| self.sink_report(sink, last.as_ref())).collect(),
+            sources: sources::all(collected),
         };
         found.fill();
         self.last = Some(Last { first, sinks });
@@ -311,16 +312,6 @@ fn coverage(sink: &SinkView) -> Coverage {
     }
 }
 
-/// What all sources did; `None` where an edge did not deliver it.
-fn entered(collected: &Collected<Delivered>) -> Option<Entered> {
-    let edges = collected.nodes.iter().filter(|delivery| delivery.node.role == Role::Edge);
-    let mut of_sources = edges.map(|delivery| delivery.came().find_map(|(_, side)| side.entered));
-    of_sources.try_fold(Entered::default(), |mut sum, more| {
-        sum.add(&more?);
-        Some(sum)
-    })
-}
-
 /// The packets of all sinks, and those of all sources.
 fn covered(sinks: &[SinkView], entered: Option<Entered>) -> Covered {
     let sinks = sinks.iter().map(coverage).fold(Coverage::default(), |sum, more| Coverage {
@@ -335,12 +326,10 @@ fn covered(sinks: &[SinkView], entered: Option<Entered>) -> Covered {
     let Some(entered) = entered else {
         return Covered { sinks, inserted: None, not_carried: None };
     };
-    let reasons = NotCarried::ALL.into_iter().zip(entered.not_carried);
-    let reasons = reasons.filter(|(_, packets)| *packets > 0);
     Covered {
         sinks,
         inserted: Some(entered.inserted),
-        not_carried: Some(reasons.map(|(why, packets)| (why.name().to_owned(), packets)).collect()),
+        not_carried: Some(sources::by_reason(&entered)),
     }
 }
 

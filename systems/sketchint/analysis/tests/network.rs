@@ -287,6 +287,10 @@ fn every_packet_comes_as_it_was_sent_and_every_path_is_reported() {
         // All packets came, so that sources put stacks into as many.
         assert_eq!(covered.inserted, Some(coverage.packets));
         assert_eq!(covered.not_carried, Some(BTreeMap::new()));
+        let sources = report.findings.sources.iter();
+        let by_source: u64 = sources.clone().map(|of| of.inserted).sum();
+        assert!(sources.clone().all(|of| of.sound && of.idle == 0), "{:?}", report.findings);
+        assert_eq!((sources.len(), by_source), (2, coverage.packets));
         let links: Vec<_> = report.findings.links.iter().map(|it| (&*it.from, &*it.to)).collect();
         assert_eq!(links, [("e1", "s1"), ("s1", "e2")]);
         assert!(report.findings.links.iter().all(|it| it.packets == Some(coverage.packets)));
