@@ -4,6 +4,8 @@ use std::fs;
 use std::hint::black_box;
 use std::io::Write;
 use std::path::Path;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use nix::sys::time::TimeSpec;
@@ -69,6 +71,18 @@ impl<'a> Case<'a> {
     pub fn name(&self) -> &str {
         &self.name
     }
+}
+
+/// Ticks of the time stamp counter in a nanosecond, by the system's clock: DPDK knows them only
+/// once an EAL is there, and most steps are measured without one.
+pub fn tsc_per_nano() -> f64 {
+    static TICKS: OnceLock<f64> = OnceLock::new();
+    *TICKS.get_or_init(|| {
+        let (began, first) = (Instant::now(), dpdk::tsc());
+        std::thread::sleep(Duration::from_millis(50));
+        let (nanos, last) = (began.elapsed().as_nanos(), dpdk::tsc());
+        (last - first) as f64 / nanos as f64
+    })
 }
 
 /// Cycles of this core in a nanosecond, from a chain of multiplications that wait for each other.
@@ -183,6 +197,11 @@ mod tests {
             assert_eq!(figure.unit, "cycles/packet");
             assert!((1.0..100.0).contains(&figure.median), "{figure:?}");
         }
+    }
+
+    #[test]
+    fn the_time_stamp_counter_ticks_without_an_eal() {
+        assert!((0.5..10.0).contains(&tsc_per_nano()), "{}", tsc_per_nano());
     }
 
     #[test]

@@ -159,6 +159,9 @@ enum Bench {
         /// Write the results to this file, too, as a JSON list
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
+        /// Only steps that have this in their name, and no live controller; several of it for some
+        #[arg(long, value_name = "TEXT")]
+        only: Vec<String>,
     },
     /// How far reports can be trusted in networks that re-mark, translate and hold up packets,
     /// while programs are killed, and what the secret hash and TLS cost
@@ -198,7 +201,9 @@ fn main() -> ExitCode {
             let more: Vec<&str> = engine.chain(each_only(&only)).collect();
             bench("sketch", json.as_deref(), &more)
         }
-        Command::Bench(Bench::Controller { json }) => bench("controller", json.as_deref(), &[]),
+        Command::Bench(Bench::Controller { json, only }) => {
+            bench("controller", json.as_deref(), &each_only(&only).collect::<Vec<_>>())
+        }
         Command::Bench(Bench::Trust { json, troubles }) => {
             bench_trust(json.as_deref(), &troubles.to_string())
         }

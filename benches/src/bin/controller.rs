@@ -33,6 +33,9 @@ struct Cli {
     /// Leave the live controller out
     #[arg(long)]
     steps_only: bool,
+    /// Only steps whose name contains this, and no live controller; several of it for some
+    #[arg(long, value_name = "TEXT")]
+    only: Vec<String>,
     /// Only run this many edges against a live controller, and print what came of it
     #[arg(long, value_name = "EDGES", conflicts_with = "json")]
     edges: Option<usize>,
@@ -86,10 +89,13 @@ fn main() -> Result<()> {
     let mut steps = controller::steps(&network);
     steps.push(collection.case());
     steps.extend(cooperating.iter().flat_map(Cooperation::cases));
+    let is_wanted =
+        |name: &str| cli.only.is_empty() || cli.only.iter().any(|text| name.contains(text));
+    steps.retain(|step| is_wanted(step.name()));
     let mut figures = measure::in_turns(steps, cli.rounds.into());
-    figures.extend(controller::bytes(&network, &random));
-    figures.extend(collection.bytes());
-    if !cli.steps_only {
+    let bytes = controller::bytes(&network, &random).into_iter().chain(collection.bytes());
+    figures.extend(bytes.filter(|figure| is_wanted(&figure.name)));
+    if !cli.steps_only && cli.only.is_empty() {
         figures.extend(live(&controller()?)?);
     }
     measure::write_table(&figures, &mut stdout().lock())?;

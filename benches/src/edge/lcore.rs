@@ -21,7 +21,7 @@ use calumma_sketch::{BURST, FlowKey};
 use dpdk::{Burst, Eal, Mempool, Port, PortConfig};
 
 use super::stages;
-use crate::measure::Case;
+use crate::measure::{self, Case};
 use crate::workload;
 
 /// Packets of a reading.
@@ -106,7 +106,7 @@ pub fn forwarding(eal: &Eal) -> Result<Vec<Case<'static>>> {
 pub(super) fn middle(mut bursts: Vec<u64>) -> f64 {
     let at = bursts.len() / 2;
     let (_, middle, _) = bursts.select_nth_unstable(at);
-    *middle as f64 * 1e9 / dpdk::tsc_hz() as f64 / BURST as f64
+    *middle as f64 / measure::tsc_per_nano() / BURST as f64
 }
 
 /// A router with routes and neighbours, and the slow path that has published them.

@@ -92,10 +92,25 @@ impl Trial {
     /// Whether it is asked for by a text: that is in its name, or it is the name of a system that
     /// the trial is compared with.
     pub fn is_asked_for(&self, text: &str) -> bool {
-        let name = self.name();
-        let beside = ["testpmd.macswap.64B", "edge.routed.64B", "edge.off.64B", "edge.all.64B"];
-        let strip = matches!(self.switch, Switch::Unstripped(_)) || self.hops > 0;
-        name.contains(text) || text == "sketchint" && (strip || beside.contains(&&*name))
+        let is_peer = |switches: &[Switch]| {
+            let plain = self.hops == 0 && self.size == "64" && self.is_usual();
+            plain && switches.contains(&self.switch)
+        };
+        let (macswap, routed) = (Switch::Testpmd("macswap"), Switch::EdgeRouted);
+        let is_beside = match text {
+            "sketchint" => {
+                let strips = matches!(self.switch, Switch::Unstripped(_)) || self.hops > 0;
+                strips || is_peer(&[macswap, routed, Switch::EdgeOff, Switch::EDGE_ALL])
+            }
+            "cfs" => is_peer(&[macswap, routed, Switch::EdgeRoutedOff, Switch::EDGE_ALL]),
+            _ => false,
+        };
+        is_beside || self.name().contains(text)
+    }
+
+    /// Whether it has the flows that most trials have.
+    fn is_usual(&self) -> bool {
+        self.flows == FLOWS && self.popularity == ZIPF
     }
 }
 
