@@ -42,7 +42,7 @@ pub(crate) fn select(entries: &[u32; 4], class: u32) -> u32 {
 
 /// The numbers of the bits that are set, the lowest first.
 #[inline(always)]
-pub(crate) fn ones(mut bits: u32) -> impl Iterator<Item = usize> {
+pub fn ones(mut bits: u32) -> impl Iterator<Item = usize> + Clone {
     std::iter::from_fn(move || {
         let lowest = (bits != 0).then(|| bits.trailing_zeros() as usize);
         bits &= bits.wrapping_sub(1);

@@ -5,6 +5,7 @@
 //! place in a small table with its whole key, and keeps it for the window. What a flow's times to
 //! live are worth, the controller judges.
 
+use calumma_sketch::simd::Isa;
 use calumma_sketch::{Hashes, Key, WideKey};
 
 use super::counted::Counted;
@@ -80,17 +81,28 @@ impl From<&Counted> for Lives {
     }
 }
 
+/// Four to a line of the cache, and none on two.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(16))]
 struct Cell {
-    lives: Lives,
+    /// [`Lives::differences`].
+    differences: u64,
     fingerprint: u16,
     /// Where its flow is among those that are suspected.
     place: u16,
+    /// [`Lives::ttl`].
+    ttl: u8,
 }
 
+const _: () = assert!(size_of::<Cell>() == 16);
+
 impl Cell {
-    const EMPTY: Self =
-        Self { lives: Lives { ttl: 0, differences: 0 }, fingerprint: 0, place: NOWHERE };
+    const EMPTY: Self = Self { differences: 0, fingerprint: 0, place: NOWHERE, ttl: 0 };
+
+    #[inline(always)]
+    fn lives(&self) -> Lives {
+        Lives { ttl: self.ttl, differences: self.differences }
+    }
 }
 
 /// Watches the packets of flows without an entry on one lcore.
@@ -128,6 +140,12 @@ impl<K: Key> Guard<K> {
         self.others.clear();
     }
 
+    /// Has the line come that [`see`](Self::see) needs of a flow.
+    #[inline(always)]
+    pub(super) fn prefetch(&self, isa: impl Isa, hashes: &Hashes) {
+        isa.prefetch(&self.cells, usize::from(word(hashes) as u16));
+    }
+
     /// Sees a packet of a flow without an entry: a line, and another where the flow is suspected.
     /// Gives what its packets came with, where it was suspected before.
     #[inline(always)]
@@ -135,8 +153,8 @@ impl<K: Key> Guard<K> {
         let word = word(hashes);
         let fingerprint = (word >> 16) as u16;
         let cell = self.cells.get_mut(usize::from(word as u16))?;
-        if cell.fingerprint != fingerprint || cell.lives.ttl == 0 {
-            *cell = Cell { lives: Lives { ttl, differences: 0 }, fingerprint, place: NOWHERE };
+        if cell.fingerprint != fingerprint || cell.ttl == 0 {
+            *cell = Cell { differences: 0, fingerprint, place: NOWHERE, ttl };
             return None;
         }
         if let Some(Some((of, lives))) = self.suspects.get_mut(usize::from(cell.place))
@@ -145,9 +163,11 @@ impl<K: Key> Guard<K> {
             lives.add(ttl);
             return Some(*lives);
         }
-        cell.lives.add(ttl);
-        if cell.lives.are_suspect() {
-            let place = note((&mut self.suspects, &mut self.missed), (key, word), cell.lives);
+        let mut lives = cell.lives();
+        lives.add(ttl);
+        (cell.ttl, cell.differences) = (lives.ttl, lives.differences);
+        if lives.are_suspect() {
+            let place = note((&mut self.suspects, &mut self.missed), (key, word), lives);
             cell.place = place.map_or(NOWHERE, |place| place as u16);
         }
         None

@@ -7,6 +7,7 @@ use calumma_epoch::EpochClock;
 use calumma_plane::carrier::Way;
 use calumma_plane::parse::detail::IpFields;
 use calumma_plane::{FlowSet, Record};
+use calumma_sketch::burst::ones;
 use calumma_sketch::grade::{self, Chosen, Claims};
 use calumma_sketch::residual::{Counts, Residual as _};
 use calumma_sketch::simd::{Isa, Work};
@@ -392,6 +393,10 @@ impl<K: Key> Work for Recording<'_, '_, K> {
         };
         table.record(isa, keys, hashes, &ranks[..keys.len().min(BURST)], &mut counting);
         let refused = counting.refused;
+        // Its lines come while the residual's are written.
+        if let Some(guard) = &window.guard {
+            ones(refused).for_each(|at| guard.prefetch(isa, &hashes.of(at)));
+        }
         if refused != 0
             && let Some(ends) = ends
         {
@@ -409,12 +414,11 @@ impl<K: Key> Work for Recording<'_, '_, K> {
         if refused != 0
             && let Some(guard) = &mut window.guard
         {
-            for (at, (key, fields)) in keys.iter().zip(ip).enumerate().take(BURST) {
-                if refused >> at & 1 == 1 {
-                    let hashes = &hashes.of(at);
-                    if let Some(lives) = guard.see(key, hashes, fields.ttl) {
-                        noticing.see(epoch, (key, hashes), lives, fields.ttl);
-                    }
+            for at in ones(refused) {
+                let (Some(key), Some(fields)) = (keys.get(at), ip.get(at)) else { break };
+                let hashes = &hashes.of(at);
+                if let Some(lives) = guard.see(key, hashes, fields.ttl) {
+                    noticing.see(epoch, (key, hashes), lives, fields.ttl);
                 }
             }
         }

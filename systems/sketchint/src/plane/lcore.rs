@@ -14,6 +14,7 @@ use calumma_plane::slots::AnySlots;
 use calumma_plane::system::LcoreSystem;
 use calumma_plane::worker::Sent;
 use calumma_plane::{Counters, Flows, MarkedRun, Record, Run, Slots};
+use calumma_sketch::burst::ones;
 use calumma_sketch::sketchint::{Words, flow_word, packet_word};
 use calumma_sketch::{BURST, HashColumns, HashFamily, Key, grade};
 
@@ -557,14 +558,4 @@ fn arrival_errors<K: Key>(flows: &Flows<K>, mut note: impl FnMut(usize, u64, u64
 #[inline]
 fn all(packets: usize) -> u32 {
     u32::MAX.checked_shr((BURST - packets.min(BURST)) as u32).unwrap_or(0)
-}
-
-/// The set bits, the lowest first.
-#[inline(always)]
-pub(super) fn ones(mut bits: u32) -> impl Iterator<Item = usize> + Clone {
-    std::iter::from_fn(move || {
-        let lowest = (bits != 0).then(|| bits.trailing_zeros() as usize);
-        bits &= bits.wrapping_sub(1);
-        lowest
-    })
 }

@@ -4,10 +4,9 @@ use calumma_plane::Flows;
 use calumma_plane::int::report::{Reasons, Summary};
 use calumma_plane::int::{Hop, Insertion, Instructions, Stack, UNKNOWN};
 use calumma_plane::outlet::{Fronts, Outlet};
+use calumma_sketch::burst::ones;
 use calumma_sketch::sketchint::{Notes, Words, packet_word};
 use calumma_sketch::{BURST, Key};
-
-use super::lcore::ones;
 
 /// Mixed with an epoch's seed, so that what is drawn has nothing to do with which packets carry
 /// stacks.
