@@ -16,6 +16,7 @@ pub mod memory;
 pub mod network;
 pub mod passport;
 pub mod peers;
+pub mod rte_hash;
 pub mod sketchint;
 pub mod windows;
 pub mod workload;

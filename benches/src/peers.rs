@@ -17,17 +17,46 @@ use crate::workload::{self, losses};
 /// Memory that each peer is given, in bytes.
 const BYTES: usize = 500_000;
 
+/// Huge pages of 2 MiB that the tables of DPDK's libraries take at most.
+const HUGE_PAGES: u32 = 320;
+
 /// Flows that the peers who can, decode; as many as in the case of the FermatSketch beside them.
 const FLOWS: usize = 8_600;
 
 /// A seed under which the flow filter of [`FlowRadar`] takes no flow for known in these cases.
 const SEED: u64 = 3;
 
+/// DPDK, one of whose libraries is among the peers and another beside tables of flows. What these
+/// keep is in huge pages where enough are free, as the sketches' memory is.
+///
+/// # Errors
+/// When it does not start.
+pub fn eal() -> Result<Eal> {
+    let cpu = workload::first_cpu().context("finding a CPU for DPDK")?;
+    let pages: &[&str] = if free_huge_pages() >= HUGE_PAGES {
+        &["--in-memory"]
+    } else {
+        eprintln!("fewer than {HUGE_PAGES} huge pages are free: DPDK's tables lie in small ones");
+        &["--no-huge", "--no-shconf"]
+    };
+    let memory = (2 * HUGE_PAGES).to_string();
+    let common = ["-m", &memory, "--no-pci", "--no-telemetry", "--log-level=4", "-l", &cpu];
+    let arguments = [pages, &common, &["--force-max-simd-bitwidth=512"]].concat();
+    Eal::init(&arguments).context("starting DPDK, whose libraries are among the peers")
+}
+
+/// Huge pages of 2 MiB that nobody has taken.
+fn free_huge_pages() -> u32 {
+    let path = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
+    let free = std::fs::read_to_string(path).ok();
+    free.and_then(|free| free.trim().parse().ok()).unwrap_or_default()
+}
+
 /// Inserting the packets into every peer, and the memory each has filled.
 ///
 /// # Errors
-/// When DPDK does not start or has no memory for its sketch.
-pub fn inserts(packets: &[FlowKey]) -> Result<Vec<Case<'_>>> {
+/// When DPDK has no memory for its sketch.
+pub fn inserts<'a>(eal: &Eal, packets: &'a [FlowKey]) -> Result<Vec<Case<'a>>> {
     let mut cases = Vec::new();
     cases.extend(insert("cm", CountMin::new(BYTES, SEED), packets));
     cases.extend(insert("cu", ConservativeUpdate::new(BYTES, SEED), packets));
@@ -40,7 +69,7 @@ pub fn inserts(packets: &[FlowKey]) -> Result<Vec<Case<'_>>> {
     cases.extend(insert("mrac", Mrac::new(BYTES, SEED), packets));
     cases.extend(insert("flow_radar", FlowRadar::new(BYTES, SEED), packets));
     cases.extend(insert_into_loss_radar(packets));
-    cases.extend(insert_into_rte_member(packets)?);
+    cases.extend(insert_into_rte_member(eal, packets)?);
     Ok(cases)
 }
 
@@ -91,21 +120,8 @@ pub fn member_config() -> MemberSketchConfig {
     }
 }
 
-fn insert_into_rte_member(packets: &[FlowKey]) -> Result<[Case<'_>; 2]> {
-    let arguments = [
-        "--no-huge",
-        "-m",
-        "64",
-        "--no-pci",
-        "--no-shconf",
-        "--no-telemetry",
-        "--log-level=4",
-        "--force-max-simd-bitwidth=512",
-    ];
-    let cpu = workload::first_cpu().context("finding a CPU for DPDK")?;
-    let eal = Eal::init(&[&arguments[..], &["-l", &cpu]].concat())
-        .context("starting DPDK, whose rte_member is one of the peers")?;
-    let mut sketch = MemberSketch::new(&eal, "peer", member_config())?;
+fn insert_into_rte_member<'a>(eal: &Eal, packets: &'a [FlowKey]) -> Result<[Case<'a>; 2]> {
+    let mut sketch = MemberSketch::new(eal, "peer", member_config())?;
     let bytes = sketch.bytes();
     let speed = Case::new("peer.rte_member.insert.mpps", "Mpps", move || {
         sketch.clear();

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 const OLDEST: &str = "22.11";
 
 /// Known by address only: their layouts change between releases, and Rust sees none of them.
-const OPAQUE: [&str; 7] = [
+const OPAQUE: [&str; 8] = [
     "rte_mbuf",
     "rte_mempool",
     "rte_eth_rxconf",
@@ -15,6 +15,7 @@ const OPAQUE: [&str; 7] = [
     "rte_member_setsum",
     "rte_fib",
     "rte_fib6",
+    "rte_hash",
 ];
 
 fn main() {
@@ -59,6 +60,8 @@ fn main() {
         .allowlist_function("rte_mempool_(free|avail_count|in_use_count)")
         .allowlist_function("rte_member_(add|query_count|report_heavyhitter|reset|free)")
         .allowlist_function("rte_fib_(add|lookup_bulk|free)|rte_fib6_free")
+        .allowlist_function("rte_hash_(add_key_data|lookup_bulk_data|lookup_data|count|reset|free)")
+        .allowlist_function("rte_zmalloc|rte_free")
         .allowlist_function("rte_telemetry_register_cmd|rte_tel_data_(start_dict|add_dict_string)")
         .allowlist_type("calumma_.*|rte_lcore_state_t")
         .allowlist_var("RTE_(MAX_LCORE|MAX_ETHPORTS|PKTMBUF_HEADROOM|ETH_NAME_MAX_LEN)")

@@ -10,6 +10,8 @@
 #include <rte_ethdev.h>
 #include <rte_fib.h>
 #include <rte_fib6.h>
+#include <rte_hash.h>
+#include <rte_hash_crc.h>
 #include <rte_lcore.h>
 #include <rte_mbuf.h>
 #include <rte_mbuf_dyn.h>
@@ -246,6 +248,19 @@ size_t calumma_member_bytes(const struct rte_member_setsum *sketch)
 {
 	/* Each counter is a 64-bit word. */
 	return (size_t)sketch->num_row * sketch->num_col * sizeof(uint64_t);
+}
+
+struct rte_hash *calumma_hash_create(const struct calumma_hash *hash)
+{
+	const struct rte_hash_parameters parameters = {
+		.name = hash->name,
+		.entries = hash->entries,
+		.key_len = hash->key_len,
+		.hash_func = rte_hash_crc,
+		.socket_id = (int)rte_socket_id(),
+	};
+
+	return rte_hash_create(&parameters);
 }
 
 struct rte_fib *calumma_fib_create(const struct calumma_fib *fib)

@@ -13,6 +13,7 @@
 
 #include <rte_fib.h>
 #include <rte_fib6.h>
+#include <rte_hash.h>
 #include <rte_mbuf.h>
 #include <rte_member.h>
 #include <rte_telemetry.h>
@@ -100,6 +101,16 @@ struct calumma_member_sketch {
 	uint32_t top_k;
 };
 
+/* What a hash table is made for. */
+struct calumma_hash {
+	/* NUL-terminated, and no other hash table's. */
+	const char *name;
+	/* Keys that it has room for, at most. */
+	uint32_t entries;
+	/* Bytes of a key. */
+	uint32_t key_len;
+};
+
 /* What a table of routes is made for. */
 struct calumma_fib {
 	/* NUL-terminated, and no other table's. */
@@ -140,6 +151,8 @@ int calumma_port_stats(uint16_t port, struct calumma_port_stats *stats);
 struct rte_member_setsum *calumma_member_create(const struct calumma_member_sketch *sketch);
 /* Bytes of a sketch's counters. */
 size_t calumma_member_bytes(const struct rte_member_setsum *sketch);
+/* An empty hash table that hashes keys by CRC-32C, or NULL. */
+struct rte_hash *calumma_hash_create(const struct calumma_hash *hash);
 /* An empty table of IPv4 routes with next hops of 15 bits, or NULL. */
 struct rte_fib *calumma_fib_create(const struct calumma_fib *fib);
 /* An empty table of IPv6 routes with next hops of 15 bits, or NULL. */

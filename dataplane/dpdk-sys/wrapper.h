@@ -4,8 +4,10 @@
 #include <rte_ethdev.h>
 #include <rte_fib.h>
 #include <rte_fib6.h>
+#include <rte_hash.h>
 #include <rte_launch.h>
 #include <rte_lcore.h>
+#include <rte_malloc.h>
 #include <rte_mbuf.h>
 #include <rte_member.h>
 #include <rte_mempool.h>

@@ -130,6 +130,38 @@ impl Choose for QMaxMap {
     }
 }
 
+/// Counts the flows that come first, whatever their rank: what a hash map alone takes.
+#[derive(Clone, Debug)]
+pub struct FirstComeMap {
+    flows: Flows,
+    entries: usize,
+}
+
+impl FirstComeMap {
+    /// A map for so many flows.
+    pub fn new(entries: usize) -> Self {
+        Self { flows: flows(entries), entries }
+    }
+}
+
+impl Choose for FirstComeMap {
+    fn record(&mut self, key: &FlowKey, rank: u64) {
+        if let Some((packets, _)) = self.flows.get_mut(key) {
+            *packets += 1;
+        } else if self.flows.len() < self.entries {
+            self.flows.insert(*key, (1, rank));
+        }
+    }
+
+    fn chosen(&mut self) -> HashMap<FlowKey, u64> {
+        packets(&self.flows)
+    }
+
+    fn clear(&mut self) {
+        self.flows.clear();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,6 +190,17 @@ mod tests {
                 assert_eq!(table.chosen(), truth);
                 table.clear();
             }
+        }
+    }
+
+    #[test]
+    fn the_flows_that_come_first_are_counted_whatever_their_rank() {
+        let key = |flow: u32| FlowKey::from_words(flow, 1, 2, 6);
+        let mut map = FirstComeMap::new(2);
+        for _window in 0..2 {
+            [3, 1, 2, 1, 3, 1].iter().for_each(|&flow| map.record(&key(flow), rank(flow)));
+            assert_eq!(map.chosen(), HashMap::from([(key(3), 2), (key(1), 3)]));
+            map.clear();
         }
     }
 }

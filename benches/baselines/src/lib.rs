@@ -40,7 +40,7 @@ mod univmon;
 
 use calumma_sketch::FlowKey;
 
-pub use chosen::{Choose, HeapMap, QMaxMap};
+pub use chosen::{Choose, FirstComeMap, HeapMap, QMaxMap};
 pub use coco::CocoSketch;
 pub use count_heap::CountHeap;
 pub use count_min::{ConservativeUpdate, CountMin};

@@ -137,9 +137,10 @@ fn main() -> Result<()> {
         all.extend(cases::algebra(Prime, buckets));
     }
     all.extend(cases::algebra(Wrapping, 4096));
-    all.extend(peers::inserts(&packets)?);
+    let eal = peers::eal()?;
+    all.extend(peers::inserts(&eal, &packets)?);
     all.extend(peers::decodes());
-    all.extend(chosen::cases(&family));
+    all.extend(chosen::cases(&family, &eal));
     all.extend(cfs::cases());
     all.extend(sketchint::cases(&family, &packets));
     all.retain(|case| {
