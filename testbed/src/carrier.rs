@@ -96,13 +96,27 @@ impl Carrier {
             return self.read(frame.get(14..)?);
         }
         match *frame.get(12..)?.first_chunk()? {
-            [0x88, 0xB5, 0xCA, byte] => {
-                let epoch = u64::from(byte >> 7 | (byte >> 3 & 3) << 1);
-                let hierarchy = Hierarchy::from_bits(byte >> 5);
-                Some(Marked { epoch, mask: 7, hierarchy })
-            }
+            [0x88, 0xB5, 0xCA, byte] => Some(Marked::of_shim(byte)),
             _ => None,
         }
+    }
+
+    /// The same of a packet as the kernel logs it, from what is behind its first EtherType on,
+    /// which is that of a shim where these carry marks; with the packet from its IP header on. None
+    /// where a shim does not say the epoch, as that of an edge which knows none.
+    pub(crate) fn read_behind_ethernet(self, packet: &[u8]) -> Option<(Marked, &[u8])> {
+        if self != Self::Shim {
+            return Some((self.read(packet)?, packet));
+        }
+        let [0xCA, byte, rest @ ..] = packet else { return None };
+        // Behind the mark is the packet's own EtherType, and before that the hops, if there are
+        // any.
+        let packet = match byte & 3 {
+            2 => rest.get(2..)?,
+            3 => rest.get(4..)?,
+            _ => return None,
+        };
+        Some((Marked::of_shim(*byte), packet))
     }
 
     /// The same of a packet from the IP header on, which no shim is.
@@ -134,6 +148,12 @@ pub(crate) struct Marked {
 }
 
 impl Marked {
+    /// What the second byte of a shim says.
+    fn of_shim(byte: u8) -> Self {
+        let epoch = u64::from(byte >> 7 | (byte >> 3 & 3) << 1);
+        Self { epoch, mask: 7, hierarchy: Hierarchy::from_bits(byte >> 5) }
+    }
+
     /// The latest epoch up to `now` that it can have entered in.
     pub(crate) fn epoch_by(self, now: u64) -> u64 {
         now.saturating_sub(now.wrapping_sub(self.epoch) & self.mask)
@@ -172,6 +192,13 @@ mod tests {
                 let mut shimmed = Frame::with_headroom(6, &frame(&key, 60));
                 shim.write(&mut shimmed, 14, Mark { way: Some(Way::default()), ..mark });
                 assert_eq!(Carrier::Shim.read_frame(shimmed.bytes()), Some(read));
+                let behind = Carrier::Shim.read_behind_ethernet(&shimmed.bytes()[14..]);
+                assert_eq!(behind, Some((read, &frame(&key, 60)[14..])));
+                let undated = [0xCA, shimmed.bytes()[15] & 0xE0 | 1, 8, 0, 0x45];
+                assert_eq!(Carrier::Shim.read_behind_ethernet(&undated), None);
+                let short = [0xCA, shimmed.bytes()[15] & !3 | 2, 8, 0, 0x45];
+                let behind = Carrier::Shim.read_behind_ethernet(&short);
+                assert_eq!(behind, Some((read, &[0x45][..])));
                 let by_label = Carrier::FlowLabel.read(&packet.bytes()[14..]);
                 assert_eq!(by_label, Some(read).filter(|_| key == key6));
             }

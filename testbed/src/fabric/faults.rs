@@ -171,6 +171,16 @@ pub(crate) fn set(router: &Namespace, links: &BTreeMap<String, LinkQuality>) -> 
     router.run_with_input("nft", &["-f", "-"], &rules).map(drop)
 }
 
+/// How nftables picks this share of packets at random; none where it picks none.
+pub(crate) fn chance(share: f64) -> Option<String> {
+    let millionths = (share * f64::from(WHOLE)).round() as u32;
+    match millionths {
+        0 => None,
+        WHOLE.. => Some(String::new()),
+        some => Some(format!("numgen random mod {WHOLE} < {some} ")),
+    }
+}
+
 fn add_links(
     rules: &mut String,
     family: Family,
@@ -187,12 +197,7 @@ fn add_links(
             (treatments, quality.remark, set_dscp.as_str()),
             (treatments, quality.ecn, set_ecn.as_str()),
         ] {
-            let millionths = (share * f64::from(WHOLE)).round() as u32;
-            let chance = match millionths {
-                0 => continue,
-                WHOLE.. => String::new(),
-                some => format!("numgen random mod {WHOLE} < {some} "),
-            };
+            let Some(chance) = chance(share) else { continue };
             *rules += &format!("add rule {chain} iifname \"{interface}\" {chance}{target}\n");
         }
         let ports = translated_ports(quality);

@@ -13,6 +13,7 @@
 mod command;
 pub(crate) mod drops;
 pub(crate) mod faults;
+pub(crate) mod frames;
 pub mod guard;
 pub mod interrupt;
 pub(crate) mod link;

@@ -16,6 +16,7 @@ mod collector;
 mod disturbed;
 mod files;
 mod forwarding;
+mod frames;
 mod kills;
 mod mutants;
 mod nflog;
@@ -199,28 +200,30 @@ impl Live {
         let modelled = (0..topology.switches()).any(|at| topology.is_tofino(at));
         let plain = topology.transits().next().is_none() && !modelled;
         ensure!(
-            plain || scenario.carrier.is_tos(),
-            "carrier: a live fabric with transits or Tofinos has marks in the ToS byte"
+            plain || scenario.carrier.is_tos() || scenario.carrier == Carrier::Shim,
+            "carrier: a live fabric with transits or Tofinos has marks in the ToS byte or in shims"
         );
         ensure!(
             !modelled || scenario.carrier == Carrier::Tos,
             "carrier: Tofinos know no signature in the ToS byte"
         );
-        ensure!(scenario.carrier != Carrier::Shim, "carrier = \"shim\": it can only be simulated");
+        frames::check(scenario, &topology)?;
         let run = Run::begin()?;
         let pki = run.directory().join("pki");
         Authority::init(&pki, &[], 1)?;
         let token = Tokens::add(&run.directory().join("tokens"), "testbed", Role::Operate)?;
         let wiring = Wiring::create(&run, &topology, scenario.edges)?;
         transit::attach_all(&wiring, &topology)?;
-        for router in wiring.routers() {
-            faults::install(router)?;
-        }
         let mut ever = scenario.systems_ever();
         let wires_are_watched =
             ever.any(|name| system::find(systems, name).is_ok_and(System::reads_wires));
-        if wires_are_watched {
-            transit::watch_wires(&wiring, &topology)?;
+        if scenario.carrier == Carrier::Shim {
+            frames::attach_all(&wiring, &topology, wires_are_watched)?;
+        } else {
+            wiring.routers().iter().try_for_each(faults::install)?;
+            if wires_are_watched {
+                transit::watch_wires(&wiring, &topology)?;
+            }
         }
         for host in wiring.hosts().iter().flatten() {
             faults::install_sink(host)?;
@@ -419,8 +422,12 @@ impl Live {
                 faults::set_tbf(&self.wiring.routers()[router], interface, mbit)?;
             }
         }
-        let routers = self.wiring.routers().iter().zip(&faults);
-        routers.into_iter().try_for_each(|(router, faults)| faults::set(router, faults))
+        let set = match self.carrier {
+            Carrier::Shim => crate::fabric::frames::set,
+            _ => faults::set,
+        };
+        let mut routers = self.wiring.routers().iter().zip(&faults);
+        routers.try_for_each(|(router, faults)| set(router, faults))
     }
 }
 
@@ -440,6 +447,7 @@ impl Network for Live {
             "local_share: 0 where a system counts flows at every switch; other flows come to their \
              edge twice"
         );
+        frames::check_traffic(self.carrier, &kinds)?;
         self.flows = FlowSet::new(self.seed, kinds, &self.topology, &self.routes)?;
         let length_ns = self.clock.length_ns();
         let sent = |flow: &Flow| f64::from(flow.packets_in(self.passed, length_ns));
@@ -457,6 +465,7 @@ impl Network for Live {
 
     fn set_links(&mut self, topology: &Topology) -> Result<()> {
         slow::check_all(topology, self.clock)?;
+        frames::check_links(self.carrier, topology)?;
         self.topology = topology.clone();
         self.routes = Routes::new(topology);
         self.flows.reroute(&self.routes);

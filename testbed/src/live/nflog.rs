@@ -45,7 +45,7 @@ pub(super) struct Logged {
     pub(super) time_ns: Option<u64>,
     /// Index of the interface that it came in by, where it came in by one.
     pub(super) came_in_by: Option<u32>,
-    /// Its first bytes, from the IP header on.
+    /// Its first bytes, from the IP header on, or from what is behind another EtherType.
     pub(super) packet: Vec<u8>,
 }
 

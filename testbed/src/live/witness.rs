@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use calumma_chamelemon::Run;
 use calumma_edge::parse::{Parsed, parse};
 use calumma_epoch::EpochClock;
@@ -32,8 +32,8 @@ use crate::topology::Segment;
 /// Where the parser wants an IP header to begin.
 const ETHERNET: usize = 14;
 
-/// Bytes of each packet that are looked at.
-const HEADERS: u16 = 64;
+/// Bytes of each packet that are looked at: with a mark before it, where that is a shim.
+const HEADERS: u16 = 72;
 
 /// What has been logged.
 #[derive(Debug, Default)]
@@ -240,16 +240,18 @@ fn note(
     (clock, carrier): (EpochClock, Carrier),
     now_ns: u64,
 ) -> Result<()> {
-    let (Some(key), Some(mark)) = (key_of(&logged.packet), carrier.read(&logged.packet)) else {
+    let read = carrier.read_behind_ethernet(&logged.packet);
+    let flow = read.and_then(|(mark, packet)| Some((key_of(packet)?, mark, packet)));
+    let Some((key, mark, packet)) = flow else {
         bail!("a logged packet that no edge can have measured: {:?}", logged.packet);
     };
+    let with_stack = u64::from(stack(packet).is_some());
     let epoch = entered_in(mark, clock, logged.time_ns.unwrap_or(now_ns));
     let packet = Run::single(mark.hierarchy);
     let flow = seen.epochs.entry(epoch).or_default().entry(key);
     // Where it entered, its log doesn't say.
     let flow = flow.or_insert_with(|| FlowTruth::new(key, 0));
     flow.packets += 1;
-    let with_stack = u64::from(stack(&logged.packet).is_some());
     match logged.prefix.as_str() {
         LOST => {
             flow.lose(&packet);
@@ -276,11 +278,15 @@ fn note_on_wire(
     (clock, carrier): (EpochClock, Carrier),
     now_ns: u64,
 ) -> Result<()> {
-    let Some(key) = key_of(&logged.packet) else { return Ok(()) };
-    let mark = carrier.read(&logged.packet).context("a packet that is cut")?;
+    let Some((mark, packet)) = carrier.read_behind_ethernet(&logged.packet) else {
+        // An edge that knows no epoch says so, and no switch counts the packet.
+        ensure!(carrier == Carrier::Shim, "a packet that is cut");
+        return Ok(());
+    };
+    let Some(key) = key_of(packet) else { return Ok(()) };
     let epoch = entered_in(mark, clock, logged.time_ns.unwrap_or(now_ns));
     let entered = logged.prefix == ENTERED;
-    seen.wires.note(key, (&logged.packet, is_edge), epoch, (router, entered));
+    seen.wires.note(key, (packet, is_edge), epoch, (router, entered));
     Ok(())
 }
 

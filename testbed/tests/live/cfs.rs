@@ -53,6 +53,57 @@ fn leaves_and_spines_count_what_came_to_them_over_the_wires() {
 
 #[test]
 #[ignore = "end to end: needs root, DPDK and iperf3; `cargo xtask test` runs it"]
+fn marks_number_the_hops_of_flows_that_tables_count_as_one() {
+    let _alone = alone();
+    let out = folder("hop-mark");
+    play("hop-mark.toml", &out);
+
+    // Exact counts that were held against the wires, by node and the number of its hop, and packets
+    // lost by place.
+    let mut exact = BTreeMap::<(String, u64), u32>::new();
+    let mut lost = BTreeMap::<String, u64>::new();
+    let wires = lines(&out.join("cfs.wires.jsonl"));
+    for (report, wires) in lines(&out.join("cfs.jsonl")).iter().zip(&wires) {
+        assert_eq!(report["epoch"], wires["epoch"]);
+        let mut homes = BTreeMap::new();
+        for flow in list(wires, "flows") {
+            let home = list(flow, "came").find(|came| came["entered"] != 0);
+            homes.extend(home.map(|home| (key(flow), text(&home["node"]))));
+        }
+        for flow in list(report, "flows") {
+            // Nobody counts a flow that no wire had.
+            let home = homes[&key(flow)];
+            for hop in list(flow, "hops") {
+                let node = text(&hop["node"]);
+                let number = match node.starts_with('s') {
+                    true => 1,
+                    false => {
+                        if node == home {
+                            0
+                        } else {
+                            2
+                        }
+                    }
+                };
+                assert_eq!(hop["hop"], number, "{node} of {flow}, which entered at {home}");
+                let counts = exact.entry((node.to_owned(), number)).or_default();
+                *counts += u32::from(hop["exact"] == true);
+            }
+        }
+        add_losses(report, &mut lost);
+    }
+    eprintln!("exact counts by node and hop: {exact:?}, lost: {lost:?}");
+    let hops: Vec<(&str, u64)> = exact.keys().map(|(node, hop)| (&**node, *hop)).collect();
+    assert_eq!(hops, [("e1", 0), ("e1", 2), ("e2", 0), ("e2", 2), ("s1", 1), ("s2", 1)]);
+    assert!(exact.values().all(|&counts| counts > 300), "{exact:?}");
+    lost.retain(|place, _| is_between(place) && *place != "e2:in e1:in");
+    assert_eq!(lost.keys().collect::<Vec<_>>(), ["e1:in s1:in", "s1:in e1:in"]);
+    assert!(lost.values().all(|&packets| packets > 20), "{lost:?}");
+    fs::remove_dir_all(out).expect("what was written can be removed");
+}
+
+#[test]
+#[ignore = "end to end: needs root, DPDK and iperf3; `cargo xtask test` runs it"]
 fn a_tofino_spine_counts_what_came_to_it_over_the_wires() {
     let _alone = alone();
     let out = folder("tofino");
@@ -137,7 +188,6 @@ fn a_loop_is_reported_within_half_a_second_and_a_scan_within_two_windows() {
         }
     }
 
-    let key = |of: &Value| ["src", "dst", "sport", "dport", "proto"].map(|field| of[field].clone());
     let (mut round, mut lost) = (0, BTreeMap::<String, u64>::new());
     let mut named_after = None;
     let mut scanned: Vec<usize> = Vec::new();
@@ -226,6 +276,11 @@ fn folder(name: &str) -> PathBuf {
 fn lines(path: &Path) -> Vec<Value> {
     let text = fs::read_to_string(path).expect("a file of lines");
     text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+/// The flow that something is of.
+fn key(of: &Value) -> String {
+    ["src", "dst", "sport", "dport", "proto"].map(|field| of[field].to_string()).join(" ")
 }
 
 fn list<'a>(of: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {
