@@ -6,6 +6,7 @@ mod details;
 use calumma_sketch::{BURST, FlowKey, HashColumns, Key};
 
 use crate::carrier::{EpochBits, Mark, Seen};
+use crate::int::around::Queued;
 use crate::mark::Hierarchy;
 use crate::worker::masks::positions;
 
@@ -64,6 +65,8 @@ pub struct Flows<K> {
     /// When a transmit queue was handed them, in nanoseconds since the Unix epoch; 0 where nobody
     /// asks.
     departure_ns: u64,
+    /// How many packets waited where they came, where that is looked at.
+    queued: Option<Queued>,
     /// Whether the packets leave the network at this switch as well as they enter it.
     local: bool,
     /// Whether they go to hosts with sinks of their own.
@@ -102,6 +105,7 @@ impl<K: Key> Flows<K> {
             stacks: None,
             sources: 0,
             departure_ns: 0,
+            queued: None,
             local: false,
             goes_on: false,
             returned: false,
@@ -113,7 +117,7 @@ impl<K: Key> Flows<K> {
     pub(crate) fn clear(&mut self) {
         (self.bits, self.marked, self.entered, self.len) = (0, 0, 0, 0);
         (self.stale, self.dated, self.epoch_bits, self.claimed) = (0, 0, [0; 2], 0);
-        (self.timed, self.stamped, self.departure_ns) = (false, 0, 0);
+        (self.timed, self.stamped, self.departure_ns, self.queued) = (false, 0, 0, None);
     }
 
     /// Adds the packets of `others`, as many as there is room for.

@@ -5,6 +5,7 @@ use calumma_sketch::{BURST, HashColumns, HashFamily, Key};
 use super::Flows;
 use crate::arrival::{Arrival, BurstArrival};
 use crate::int::Stack;
+use crate::int::around::Queued;
 use crate::int::header::Header;
 use crate::int::means::Means;
 use crate::parse::detail::IpFields;
@@ -106,10 +107,11 @@ impl<K: Key> Flows<K> {
         })
     }
 
-    /// Notes when a transmit queue was handed packets.
+    /// Notes when a transmit queue was handed packets, and how many waited in the receive queue
+    /// where they came, if that is known.
     #[inline]
-    pub(crate) fn depart(&mut self, at_ns: u64) {
-        self.departure_ns = at_ns;
+    pub(crate) fn depart(&mut self, at_ns: u64, queued: Option<Queued>) {
+        (self.departure_ns, self.queued) = (at_ns, queued);
     }
 
     /// In [`sent`](crate::LcoreSystem::sent): when the transmit queue was handed the packets it is
@@ -119,6 +121,15 @@ impl<K: Key> Flows<K> {
     #[inline]
     pub fn departure_ns(&self) -> Option<u64> {
         (self.departure_ns != 0).then_some(self.departure_ns)
+    }
+
+    /// In [`sent`](crate::LcoreSystem::sent): how many packets waited in the receive queue where
+    /// they came, as the switch's own hop has it. `None` where no stacks
+    /// [ask](crate::int::Instructions::has_queue) for it, and of what the switch itself has made or
+    /// kept.
+    #[inline]
+    pub fn queued(&self) -> Option<Queued> {
+        self.queued
     }
 
     /// No packets, and room for their arrivals.

@@ -58,6 +58,12 @@ impl Queued {
             }
         }
     }
+
+    /// By what means that is known.
+    #[inline]
+    pub fn known_by(self) -> Means {
+        Means::new(self.means, 0).unwrap_or_default()
+    }
 }
 
 /// By what a burst came.
@@ -83,9 +89,14 @@ impl Came {
     /// By what means the queue's length is known, where stacks of these instructions ask for it.
     #[inline]
     pub(crate) fn means(&self, instructions: Instructions) -> Means {
-        let asked = instructions.bits() & Instructions::QUEUE != 0;
-        let queued = self.queued.filter(|_| asked);
-        queued.and_then(|queued| Means::new(queued.means, 0)).unwrap_or_default()
+        let queued = self.queued.filter(|_| instructions.has_queue());
+        queued.map(Queued::known_by).unwrap_or_default()
+    }
+
+    /// How many packets waited where it came, if that is known.
+    #[inline]
+    pub(crate) fn queued(&self) -> Option<Queued> {
+        self.queued
     }
 }
 

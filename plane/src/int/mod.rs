@@ -92,6 +92,12 @@ impl Instructions {
         self.0 & (Self::INGRESS | Self::EGRESS) == Self::INGRESS | Self::EGRESS
     }
 
+    /// Whether each hop says how many packets waited in its queue.
+    #[inline]
+    pub const fn has_queue(self) -> bool {
+        self.0 & Self::QUEUE != 0
+    }
+
     /// Words of 32 bits that each hop has. A reserved bit stands for one.
     #[inline]
     pub const fn words(self) -> usize {

@@ -484,8 +484,9 @@ impl Worker {
     pub fn depart<P: Packet>(&mut self, packets: &mut [P], of: u32, departure: Departure) {
         let Self { policy, measurement, stacks, counters, .. } = self;
         let Some(active) = measurement.active() else { return };
+        let queued = stacks.came.as_ref().and_then(Came::queued);
         let (insertion, arrival) = either!(active, active => {
-            active.depart(departure.at_ns);
+            active.depart(departure.at_ns, queued);
             (active.insertion, active.arrival)
         });
         if let Some(insertion) = insertion

@@ -41,11 +41,12 @@ impl Node {
         queue_max: 0,
     };
 
+    /// Adds that so many packets found a queue of one length.
     #[inline(always)]
-    fn add_queue(&mut self, queued: u32) {
+    fn add_queue(&mut self, queued: u32, packets: u32) {
         if queued != UNKNOWN {
-            self.queued += 1;
-            self.queue_sum += u64::from(queued);
+            self.queued += u64::from(packets);
+            self.queue_sum += u64::from(queued) * u64::from(packets);
             self.queue_max = self.queue_max.max(queued);
         }
     }
@@ -160,7 +161,7 @@ impl Nodes {
                 self.add(number.into(), latency, 1);
             }
             if let Some((of, queued)) = self.of.get_mut(usize::from(number)).zip(met.queued) {
-                of.add_queue(queued[hop]);
+                of.add_queue(queued[hop], 1);
             }
         }
     }
@@ -172,7 +173,7 @@ impl Nodes {
             let Some(number) = self.numbers.place(mixed(node.into()), &node) else { continue };
             self.add(number, latency, 1);
             if let Some((of, queued)) = self.of.get_mut(number).zip(met.queued) {
-                of.add_queue(queued[hop]);
+                of.add_queue(queued[hop], 1);
             }
         }
     }
@@ -186,6 +187,16 @@ impl Nodes {
             if let Some(number) = *own {
                 return self.add(number, latency, packets - packet);
             }
+        }
+    }
+
+    /// Counts how many waited in the sink's own queue where so many packets came that have been
+    /// [counted](Self::count_own) there.
+    pub(super) fn count_own_queue(&mut self, queued: u32, packets: u32) {
+        if packets > 0
+            && let Some(of) = self.own.and_then(|number| self.of.get_mut(number))
+        {
+            of.add_queue(queued, packets);
         }
     }
 

@@ -236,6 +236,13 @@ impl<K: Key> Sink<K> {
         true
     }
 
+    /// Records how many waited in the sink's own queue where so many packets came whose latencies
+    /// at the sink itself have been [recorded](Self::record_owns), known or not.
+    #[inline]
+    pub fn record_own_queue(&mut self, queued: u32, packets: u32) {
+        self.share.nodes.count_own_queue(queued, packets);
+    }
+
     /// Records a packet's latency at the sink itself, which must have been recorded before; of a
     /// sink that is no switch nothing.
     #[inline]

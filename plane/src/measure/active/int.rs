@@ -4,6 +4,7 @@ use calumma_sketch::Key;
 
 use super::{Active, Running};
 use crate::flows::{Flows, Stacks};
+use crate::int::around::Queued;
 use crate::int::means::Means;
 use crate::int::{Domains, Instructions};
 use crate::packet::Packet;
@@ -38,10 +39,11 @@ impl<K: Key> Active<K> {
         }
     }
 
-    /// Notes when a transmit queue is handed packets of the burst.
+    /// Notes when a transmit queue is handed packets of the burst, and how many waited where that
+    /// came, if it is known.
     #[inline]
-    pub(crate) fn depart(&mut self, at_ns: u64) {
-        self.systems.recorded.depart(at_ns);
+    pub(crate) fn depart(&mut self, at_ns: u64, queued: Option<Queued>) {
+        self.systems.recorded.depart(at_ns, queued);
     }
 
     /// What stacks say of the switch's ports and queues.

@@ -72,6 +72,59 @@ fn a_row_that_has_to_leave_has_what_came_before_in_its_burst() {
     record_alike(shape, &[(0..8).collect(), (0..8).chain([8; 20]).collect()]);
 }
 
+/// How many packets said how long the queue of node 3 was, the sum, and the longest.
+fn queue_of_three(sink: &Sink<FlowKey>) -> Option<(u64, u64, u32)> {
+    let nodes = Merged::of(sink).nodes;
+    let of = nodes.iter().find(|of| of.node == 3)?;
+    assert!(of.queued <= of.packets);
+    Some((of.queued, of.queue_sum, of.queue_max))
+}
+
+#[test]
+fn a_sinks_own_queue_is_counted_beside_what_stacks_say_of_it() {
+    let family = HashFamily::new(&HashKey::from_bytes([7; 32]));
+    let key = FlowKey::from_words(1, 1, 2, 6);
+    let mut hashes = HashColumns::default();
+    family.hash_columns(&[key], &mut hashes);
+    let of_flow = hashes.of(0);
+    let empty = Sink::new(Shape { nodes: 1, ..Shape::default() }, Some(3), 9, 150).unwrap();
+    let mut sink = empty.clone();
+    // Of packets that nothing else is known of there would be more than packets.
+    sink.record_own_queue(50, 4);
+    assert_eq!(queue_of_three(&sink), None);
+    let (mut nodes, latencies, mut queued) = ([0; MOST_HOPS], [700; MOST_HOPS], [0; MOST_HOPS]);
+    (nodes[0], queued[0]) = (3, 5);
+    let met = Met::new((&nodes, 1), (&latencies, Some(&queued)), false);
+    sink.record(&of_flow, &key, Some(met), 0);
+    for latency in [300, UNKNOWN, 200] {
+        sink.record_own(&of_flow, &key, latency, 0);
+    }
+    sink.record_own_queue(7, 2);
+    sink.record_own_queue(UNKNOWN, 1);
+    sink.record_own_queue(90, 0);
+    assert_eq!(queue_of_three(&sink), Some((3, 19, 7)));
+
+    let mut other = empty.clone();
+    other.record_own(&of_flow, &key, 100, 0);
+    other.record_own_queue(8, 1);
+    sink.merge(&other);
+    assert_eq!(queue_of_three(&sink), Some((4, 27, 8)));
+    sink.clear();
+    sink.record_own_queue(9, 1);
+    assert_eq!(queue_of_three(&sink), None);
+
+    // Where another switch has the only place.
+    let mut full = empty;
+    nodes[0] = 4;
+    let met = Met::new((&nodes, 1), (&latencies, Some(&queued)), false);
+    full.record(&of_flow, &key, Some(met), 0);
+    full.record_own(&of_flow, &key, 100, 0);
+    full.record_own_queue(8, 1);
+    let nodes = Merged::of(&full).nodes;
+    let of_four: Vec<_> = nodes.iter().map(|of| (of.node, of.queued, of.queue_sum)).collect();
+    assert_eq!(of_four, [(4, 1, 5)]);
+}
+
 proptest! {
     /// By whatever instructions, and whatever finds no room.
     #[test]
@@ -133,6 +186,7 @@ proptest! {
             for (at, (_, _, latency)) in packets.iter().enumerate() {
                 if let Some(latency) = *latency {
                     one_by_one.record_own(&hashes.of(at), &keys[at], latency, at_us);
+                    one_by_one.record_own_queue(3 * at_us, 1);
                 }
             }
             for (engine, sink) in &mut sinks {
@@ -141,6 +195,7 @@ proptest! {
                     .filter_map(|at| Some((words[at], keys[at], packets[at].2?)))
                     .collect();
                 sink.record_owns(*engine, &owns, at_us);
+                sink.record_own_queue(3 * at_us, owns.len() as u32);
             }
         }
         for (engine, sink) in &sinks {

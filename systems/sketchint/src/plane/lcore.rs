@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use calumma_epoch::EpochClock;
+use calumma_plane::int::around::Queued;
 use calumma_plane::int::means::Means;
 use calumma_plane::int::push::NotCarried;
 use calumma_plane::int::{Hop, Insertion, Stack};
@@ -40,6 +41,14 @@ pub(super) struct Common {
     pub(super) clock: EpochClock,
     /// Windows before this epoch get no stacks; all bits set where none do.
     pub(super) source_from: AtomicU64,
+}
+
+impl Common {
+    /// How many packets waited where those of a burst came, where stacks say that.
+    #[inline]
+    fn queued<K: Key>(&self, flows: &Flows<K>) -> Option<Queued> {
+        flows.queued().filter(|_| self.setup.instructions.has_queue())
+    }
 }
 
 /// What holds in a window, what a source did in it, and how well a switch between edges knew when
@@ -146,6 +155,9 @@ impl<K: Key> OnEdge<K> {
             let which = sent.accepted & flows.at_positions(*left) & flows.marked_with(bit);
             if let Some(window) = slots.by_bit(bit) {
                 window.group.note_means(flows.arrival_means(which));
+                if let Some(queued) = common.queued(flows) {
+                    window.group.record_own_queue(queued, which.count_ones());
+                }
             }
         }
         ones(sent.refused).filter_map(has_left).for_each(|position| reporter.refused(position));
@@ -430,8 +442,8 @@ impl<K: Key> LcoreSystem<K> for OnEdge<K> {
         if self.reporter.is_some() {
             return self.sent_reporting(flows, sent, departed_ns);
         }
-        let node = self.common.insertion.node;
-        let Self { slots, left, words, .. } = self;
+        let Self { slots, left, words, common, .. } = self;
+        let (node, queued) = (common.insertion.node, common.queued(flows));
         let accepted = sent.accepted & flows.at_positions(*left);
         for bit in 0..2 {
             let which = accepted & flows.marked_with(bit);
@@ -448,6 +460,9 @@ impl<K: Key> LcoreSystem<K> for OnEdge<K> {
             let packets = &packets[..which.count_ones() as usize];
             window.group.record_owns(packets, flows.polled_ns());
             window.group.note_means(flows.arrival_means(which));
+            if let Some(queued) = queued {
+                window.group.record_own_queue(queued, which.count_ones());
+            }
         }
     }
 

@@ -7,6 +7,7 @@ use calumma_epoch::EpochClock;
 use calumma_plane::Record;
 use calumma_plane::arrival::Arrival;
 use calumma_plane::int::Stack;
+use calumma_plane::int::around::Queued;
 use calumma_plane::int::means::Means;
 use calumma_sketch::sketchint::{
     Claims, FlowRow, Inflation, Links, Merged, Met, Notes, ShapeError, Sink, Words,
@@ -203,6 +204,16 @@ impl<K: Key, P> SinkWindow<K, P> {
         let hashes = hashes(&self.setup.family, packets, &mut computed);
         for (at, (key, &latency)) in packets.keys.iter().take(BURST).zip(latencies).enumerate() {
             self.sink.record_own(&hashes.of(at), key, latency, at_us);
+        }
+    }
+
+    /// Records how many waited in the switch's own queue where so many packets came whose latencies
+    /// at the switch itself have been [recorded](Self::record_owns) in this window.
+    #[inline]
+    pub fn record_own_queue(&mut self, queued: Queued, packets: u32) {
+        if packets > 0 {
+            self.sink.record_own_queue(queued.packets, packets);
+            self.note_means(queued.known_by());
         }
     }
 
