@@ -9,7 +9,7 @@ use super::header::{
 use super::port::{self, UDP_HEADER};
 use super::{Hop, Insertion};
 use crate::packet::Packet;
-use crate::parse::detail::detail;
+use crate::parse::detail::{Detail, detail};
 use crate::tag::{self, L4Place, TagError, before};
 
 /// Why a packet that a source would have put a stack into goes without.
@@ -95,6 +95,48 @@ pub enum Pushed {
     Nothing,
 }
 
+/// Where a stack is to stand in a packet, and what its shim is to say.
+#[derive(Debug)]
+pub(crate) struct Standing {
+    of: Detail,
+    original: Original,
+    place: L4Place,
+}
+
+impl Standing {
+    /// In a packet whose IP header begins at `ip_offset`, and which is or was so long on the wire.
+    ///
+    /// # Errors
+    /// Why there is no place for one.
+    #[inline]
+    pub(crate) fn of(
+        bytes: &[u8],
+        (ip_offset, wire_len): (usize, usize),
+        udp_port: Option<NonZeroU16>,
+        dscp: u8,
+    ) -> Result<Self, NotCarried> {
+        let of = detail(bytes, ip_offset, wire_len).ok_or(NotCarried::Protocol)?;
+        let ipv6 = bytes.get(ip_offset).is_some_and(|first| first >> 4 == 6);
+        let original = port::original(bytes, (ip_offset, &of), udp_port, dscp);
+        let place = match original {
+            Original::Protocol(_) => L4Place::behind_own_header(ip_offset, ipv6, &of)?,
+            Original::Dscp(_) | Original::Port(_) => {
+                L4Place::behind_fixed_header(ip_offset, ipv6, &of)?
+            }
+        };
+        if place.offset() > MOST_BEFORE {
+            return Err(NotCarried::Protocol);
+        }
+        Ok(Self { of, original, place })
+    }
+
+    /// Whether it is to stand behind a UDP header that is put in with it.
+    #[inline]
+    pub(crate) fn has_own_header(&self) -> bool {
+        matches!(self.original, Original::Protocol(_))
+    }
+}
+
 /// Puts a stack with the source's own hop into a packet whose IP header begins at `ip_offset`, and
 /// sets its marker. `dscp` is what the host has sent it with; `mtu` bytes may follow the Ethernet
 /// header afterwards.
@@ -116,19 +158,9 @@ pub fn source<P: Packet>(
     if bytes.len() < wire_len {
         return Err(NotCarried::Segments);
     }
-    let of = detail(bytes, ip_offset, wire_len).ok_or(NotCarried::Protocol)?;
-    let ipv6 = bytes.get(ip_offset).is_some_and(|first| first >> 4 == 6);
-    let original = port::original(bytes, (ip_offset, &of), insertion.udp_port, dscp);
-    let is_wrapped = matches!(original, Original::Protocol(_));
-    let place = match original {
-        Original::Protocol(_) => L4Place::behind_own_header(ip_offset, ipv6, &of)?,
-        Original::Dscp(_) | Original::Port(_) => {
-            L4Place::behind_fixed_header(ip_offset, ipv6, &of)?
-        }
-    };
-    if place.offset() > MOST_BEFORE {
-        return Err(NotCarried::Protocol);
-    }
+    let standing = Standing::of(bytes, (ip_offset, wire_len), insertion.udp_port, dscp)?;
+    let Standing { of, original, place } = standing;
+    let is_wrapped = standing.has_own_header();
     // What a frame has behind its packet stays, and takes room as well.
     let len = wire_len - ETHERNET + if is_wrapped { UDP_HEADER } else { 0 };
     let Insertion { instructions, hops, udp_port, .. } = *insertion;

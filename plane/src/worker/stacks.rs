@@ -1,6 +1,8 @@
 //! The INT stacks of a burst: which packets are to have one or a hop more when they are
 //! transmitted, and which have to lose theirs before they reach a host.
 
+use std::num::NonZeroU16;
+
 use calumma_sketch::{AnyKey, BURST, Key, either};
 
 use super::masks::positions;
@@ -15,7 +17,7 @@ use crate::int::header::{
 };
 use crate::int::means::Means;
 use crate::int::plain;
-use crate::int::push::{self, NotCarried, Pushed};
+use crate::int::push::{self, NotCarried, Pushed, Standing};
 use crate::int::strip::{Goes, read, strip};
 use crate::int::{Domains, Hop, Insertion, MARKER};
 use crate::measure::Sessions;
@@ -384,10 +386,24 @@ fn marked<'a, P: Packet>(
 /// Bytes by which packets from hosts get longer at most, by marks and whole stacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MostAdded {
-    /// Those of TCP and UDP.
-    pub to_tcp_and_udp: u16,
-    /// Those of other protocols; `None` where these have no stacks.
-    pub to_others: Option<u16>,
+    /// Those of a mark and a stack.
+    pub by_stack: u16,
+    /// The UDP port that marks packets with a stack, some of which get a UDP header as well.
+    pub udp_port: Option<NonZeroU16>,
+}
+
+impl MostAdded {
+    /// The most to any packet.
+    pub fn to_any(self) -> u16 {
+        self.by_stack + if self.udp_port.is_some() { UDP_HEADER as u16 } else { 0 }
+    }
+
+    /// To a packet whose IP header begins at `ip_offset`, and which is or was so long on the wire;
+    /// `None` where there is no place for a stack in it.
+    pub fn to(self, bytes: &[u8], ip_offset: usize, wire_len: usize) -> Option<u16> {
+        let standing = Standing::of(bytes, (ip_offset, wire_len), self.udp_port, 0).ok()?;
+        Some(if standing.has_own_header() { self.to_any() } else { self.by_stack })
+    }
 }
 
 /// Positions of packets whose INT stacks were to be taken out.
@@ -453,11 +469,8 @@ impl Worker {
         let insertion = either!(&*active, active => active.insertion)?;
         let mark = if let Carrier::Shim(shim) = carrier { shim.longest() } else { 0 };
         let stack = HEADERS + 4 * insertion.instructions.words() * usize::from(insertion.hops);
-        let to_others = insertion.udp_port.map(|_| mark + UDP_HEADER + stack);
-        Some(MostAdded {
-            to_tcp_and_udp: u16::try_from(mark + stack).ok()?,
-            to_others: to_others.and_then(|bytes| u16::try_from(bytes).ok()),
-        })
+        let by_stack = u16::try_from(mark + stack).ok()?;
+        Some(MostAdded { by_stack, udp_port: insertion.udp_port })
     }
 
     /// Whether the packet at this position of the burst was chosen to get a stack.

@@ -17,7 +17,7 @@ use crate::inserter::{Node, insertion};
 use crate::traffic::icmp;
 
 /// When packets are sent that arrived 700 ns before.
-fn sent_ns() -> u64 {
+pub(crate) fn sent_ns() -> u64 {
     Node::middle_ns(500_000) + 700
 }
 
@@ -32,7 +32,11 @@ fn router_with(name: &str, node: u16, changes: &[(&str, &str)]) -> (Edge, Node) 
 }
 
 /// The same that puts this into packets.
-fn router_of(name: &str, insertion: Insertion, changes: &[(&str, &str)]) -> (Edge, Node) {
+pub(crate) fn router_of(
+    name: &str,
+    insertion: Insertion,
+    changes: &[(&str, &str)],
+) -> (Edge, Node) {
     let mut edge = Edge::new(name, changes);
     edge.acquaint();
     let policy = Policy { strip: true, ..Policy::default() };
@@ -55,7 +59,7 @@ fn with_stack(frame: &[u8]) -> Vec<u8> {
 }
 
 /// The stack in a frame, which is taken out.
-fn taken(frame: &[u8]) -> (Option<Stack>, Vec<u8>) {
+pub(crate) fn taken(frame: &[u8]) -> (Option<Stack>, Vec<u8>) {
     let (mut packet, ip) = (Frame::new(frame.to_vec()), ip_offset(frame));
     let marked = calumma_plane::int::header::tos(&packet, ip) & 0x10 != 0;
     let Seen::Stack(found) = look(&packet, ip, Domains::ANY) else { return (None, frame.to_vec()) };
@@ -67,7 +71,7 @@ fn taken(frame: &[u8]) -> (Option<Stack>, Vec<u8>) {
 }
 
 /// What of a packet's IP header no router changes, and all behind it.
-fn lasting(packet: &[u8]) -> Vec<u8> {
+pub(crate) fn lasting(packet: &[u8]) -> Vec<u8> {
     let mut packet = packet.to_vec();
     if packet[0] >> 4 == 4 {
         packet[8] = 0;

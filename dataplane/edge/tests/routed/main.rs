@@ -2,6 +2,7 @@
 //! of routes, the slow path stepped by hand. And an lcore that polls a ring, in real time.
 
 mod arrivals;
+mod by_port;
 mod conservation;
 mod edge;
 mod floods;
