@@ -164,32 +164,113 @@ fn stacks_are_taken_out_without_a_session_and_on_the_way() {
     }
 }
 
-/// A host that knows port and domain sends what looks like a stack.
+/// Where sessions know the flows of IPv4 alone, these are restored as well.
+#[test]
+fn switches_that_measure_ipv4_see_the_flows_that_were_sent() {
+    let [carrier, ..] = CARRIERS;
+    let sent = hosts().into_iter().filter(|(packet, why)| why.is_none() && !is_ipv6(packet));
+    let sent: Vec<_> = sent.map(|(packet, _)| packet).collect();
+    let marking = |node| Insertion { udp_port: PORT, ..insertion(node, 6) };
+    let nodes = [1, 2, 3].map(|node| Node::of_ipv4(policy(carrier), marking(node)));
+    let mut network = Network { nodes };
+    network.pass(&mut frames(&sent), MTU);
+    let flows = network.nodes.each_ref().map(|node| node.shown().flows);
+    assert_eq!((flows[0].len(), network.counters(2).stripped), (sent.len(), sent.len() as u64));
+    assert_eq!(flows, [0, 0, 0].map(|at: usize| flows[at].clone()));
+}
+
+/// The switch before a host with a sink of its own, and that sink.
+#[test]
+fn sinks_of_hosts_see_the_flows_that_were_sent() {
+    for carrier in CARRIERS {
+        let (sent, _) = stacked(carrier);
+        let all = first(sent.len());
+        let mut network = Network::marking(carrier, 6, PORT);
+        let mut packets = frames(&sent);
+        let paths = [Path::Enter, Path::HandOn, Path::Leave];
+        for (node, path) in network.nodes.iter_mut().zip(paths) {
+            node.worker.begin();
+            node.worker.pass(path, &mut packets, all, &PlainFlows::NONE);
+            let departure = Departure { at_ns: Node::now_ns(), mtu: MTU };
+            node.worker.depart(&mut packets, all, departure);
+            assert_eq!(node.worker.counters.egress_unmarked, 0, "{path:?} of {carrier:?}");
+        }
+        let flows = network.nodes.each_ref().map(|node| node.shown().flows);
+        assert_eq!((flows[0].len(), network.counters(1).pushed), (sent.len(), sent.len() as u64));
+        assert_eq!(flows, [0, 0, 0].map(|at: usize| flows[at].clone()), "{carrier:?}");
+        for (packet, sent) in packets.iter().zip(&sent) {
+            assert_eq!(hex(packet.bytes()), hex(&received(carrier, sent)), "{carrier:?}");
+        }
+    }
+}
+
+/// They have a stack that bit 4 alone marks, and come to switches that know the port by then.
+#[test]
+fn packets_from_before_there_was_a_port_are_measured_as_they_were_sent() {
+    for carrier in CARRIERS {
+        // Without the extension header, what comes next is part of the signature.
+        let (over_ipv6, _) = stacked(Carrier::FlowLabel);
+        let mut over_ipv6 = over_ipv6.into_iter().find(|packet| packet[58] == 17).unwrap();
+        (over_ipv6[18 + 5], over_ipv6[18 + 6]) = (over_ipv6[18 + 5] - 8, 17);
+        over_ipv6.drain(58..66);
+        let mut sent = vec![over_ipv6, udp(0xB8, b"payload")];
+        sent.truncate(if carrier == Carrier::FlowLabel { 1 } else { 2 });
+        let before = Node::new(policy(carrier), insertion(1, 6));
+        let [known, sink] = [2, 3].map(|node| {
+            Node::new(policy(carrier), Insertion { udp_port: PORT, ..insertion(node, 6) })
+        });
+        let mut network = Network { nodes: [before, known, sink] };
+        network.pass(&mut frames(&sent), MTU);
+        let [_, passed, left] = network.nodes.each_ref().map(|node| node.shown().flows);
+        assert_eq!((passed.len(), &passed), (sent.len(), &left), "{carrier:?}");
+        assert!(passed.iter().all(|of| *of == ((40_000, 5201), 17)), "{carrier:?}: {passed:?}");
+        assert_eq!(network.counters(2).stripped, sent.len() as u64);
+        assert_eq!(network.nodes[2].worker.counters.egress_unmarked, 0, "{carrier:?}");
+    }
+}
+
+/// A host that knows port and domain sends what looks like a stack. Where the bit of stacks is
+/// cleared, neither its flow nor its mark's signature is what its payload says.
 #[test]
 fn what_a_host_forges_is_its_payload() {
-    let [carrier, ..] = CARRIERS;
-    let (_, forged) = stacked(carrier);
-    let forged: Vec<_> = forged.iter().map(|packet| packet.bytes().to_vec()).collect();
-    let all = first(forged.len());
-    let (_merger, mut mailboxes) = LcoreMerger::new(1);
-    let without = Worker::new(policy(carrier), Measurement::new(mailboxes.remove(0)));
-    let marking = |node| Insertion { udp_port: PORT, ..insertion(node, 6) };
-    let within = Node::new(policy(carrier), marking(1));
-    for (mut entry, inserts) in [(without, 0), (within.worker, forged.len() as u64)] {
-        let mut packets = frames(&forged);
-        entry.ingress(&mut packets);
-        entry.depart(&mut packets, all, Departure { at_ns: Node::now_ns(), mtu: MTU });
-        assert_eq!(entry.counters.int.dscp_cleared, forged.len() as u64);
-        let mut exit = Node::new(policy(carrier), marking(3));
-        exit.worker.egress(&mut packets);
-        assert_eq!(exit.worker.counters.int.stripped, inserts);
-        for (packet, forged) in packets.iter().zip(&forged) {
-            let ip = ip_offset(forged);
-            assert_eq!(hex(&packet.bytes()[ip + 20..]), hex(&forged[ip + 20..]));
+    for carrier in CARRIERS.into_iter().filter(|carrier| !matches!(carrier, Carrier::Shim(_))) {
+        let (_, forged) = stacked(carrier);
+        let forged: Vec<_> = forged.iter().map(|packet| packet.bytes().to_vec()).collect();
+        let (all, number) = (first(forged.len()), forged.len() as u64);
+        let marking = |node| Insertion { udp_port: PORT, ..insertion(node, 6) };
+        let mut entered = Node::new(policy(carrier), marking(1));
+        entered.worker.ingress(&mut frames(&forged));
+        let flows = entered.shown().flows;
+        let is_forged = |of: &((u16, u16), u8)| of.1 == TCP || (of.0.1, of.1) == (41_000, 17);
+        assert!(flows.len() == forged.len() && flows.iter().all(is_forged), "{flows:?}");
+
+        let (_merger, mut mailboxes) = LcoreMerger::new(1);
+        let without = Worker::new(policy(carrier), Measurement::new(mailboxes.remove(0)));
+        let [within, short] = [(); 2].map(|()| Node::new(policy(carrier), marking(1)));
+        // One that puts nothing in, and one whose port takes no stacks.
+        let entries = [(without, MTU, 0), (within.worker, MTU, number), (short.worker, 60, 0)];
+        for (mut entry, mtu, inserts) in entries {
+            let mut packets = frames(&forged);
+            entry.ingress(&mut packets);
+            entry.depart(&mut packets, all, Departure { at_ns: Node::now_ns(), mtu });
+            assert_eq!(entry.counters.int.dscp_cleared, number);
+            let mut exit = Node::new(policy(carrier), marking(3));
+            exit.worker.egress(&mut packets);
+            assert_eq!(exit.worker.counters.int.stripped, inserts);
+            assert_eq!(exit.shown().flows, flows, "{carrier:?}");
+            if entry.keys().is_some() {
+                assert_eq!(exit.worker.counters.egress_unmarked, 0, "{carrier:?}");
+            }
+            for (packet, forged) in packets.iter().zip(&forged) {
+                let ip = ip_offset(forged);
+                assert_eq!(hex(&packet.bytes()[ip + 20..]), hex(&forged[ip + 20..]));
+            }
         }
     }
     // Without bit 4 what goes to the port is measured as what it is.
-    let mut exit = Node::new(policy(carrier), marking(3));
+    let [carrier, ..] = CARRIERS;
+    let marking = Insertion { udp_port: PORT, ..insertion(3, 6) };
+    let mut exit = Node::new(policy(carrier), marking);
     let mut to_port = udp(0, b"payload");
     to_port[36..38].copy_from_slice(&41_000_u16.to_be_bytes());
     let mut packets = frames(&[to_port]);

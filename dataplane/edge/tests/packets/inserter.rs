@@ -168,13 +168,26 @@ impl Node {
         Self::in_epoch(policy, insertion, EPOCH)
     }
 
-    /// The same in the middle of another epoch.
+    /// The same that measures packets of IPv4 alone.
+    pub(crate) fn of_ipv4(policy: Policy, insertion: Insertion) -> Self {
+        Self::with_keys(policy, insertion, (EPOCH, KeyKind::Ipv4))
+    }
+
+    /// One in the middle of another epoch.
     pub(crate) fn in_epoch(policy: Policy, insertion: Insertion, first_epoch: u64) -> Self {
+        Self::with_keys(policy, insertion, (first_epoch, KeyKind::Dual))
+    }
+
+    fn with_keys(
+        policy: Policy,
+        insertion: Insertion,
+        (first_epoch, keys): (u64, KeyKind),
+    ) -> Self {
         let clock = EpochClock::new(EPOCH_NS, Guards::default()).unwrap();
         let shown = Arc::<Mutex<Shown>>::default();
         let system = Box::new(Inserter { insertion, first_epoch, shown: shown.clone() });
         let (mut merger, mut mailboxes) = LcoreMerger::new(1);
-        merger.begin(clock, first_epoch, Secret::new([7; 32]), KeyKind::Dual, vec![system]);
+        merger.begin(clock, first_epoch, Secret::new([7; 32]), keys, vec![system]);
         let mut worker = Worker::new(policy, Measurement::new(mailboxes.remove(0)));
         worker.advance_to(Self::middle_ns(first_epoch - 1));
         worker.advance_to(Self::middle_ns(first_epoch));
