@@ -138,6 +138,10 @@ pub trait Steer: Debug + Send {
     /// [`Deployment::nodes`]: crate::Deployment::nodes
     fn plans(&mut self, nodes: &[Standing], now_ns: u64) -> Vec<Option<Vec<u8>>>;
 
+    /// Takes in by which version of the system a node measures that has come, by its place in
+    /// [`Deployment::nodes`](crate::Deployment::nodes).
+    fn note_version(&mut self, _node: usize, _version: u8) {}
+
     /// Whether it wants to know of flows that ChameleMon finds.
     fn wants_noticed(&self) -> bool {
         false

@@ -69,6 +69,13 @@ impl Steering {
         Self { steer, system, window: window.max(1), nodes }
     }
 
+    /// Takes in by which version of the system a node measures that has come.
+    pub fn note_version(&mut self, node: usize, version: u8) {
+        if let Some(place) = self.nodes.keys().position(|&of| of == node) {
+            self.steer.note_version(place, version);
+        }
+    }
+
     /// What a node is sent that has just come, or is to run the system from now on, and says that
     /// it is `holding` this. One that measures already goes on by the plan that it has.
     pub fn begin(&mut self, node: usize, setup: &NodeSetup, holding: Option<&[u8]>) -> NodeSetup {
@@ -296,6 +303,34 @@ mod tests {
         assert_eq!(standing.applied, Some(applied(110, 1)));
         assert!(standing.unanswered.is_empty());
         assert!(steering.standing(3).unwrap().away_since_ns == Some(SECOND));
+    }
+
+    /// Systems know nodes by their places, whoever else there is.
+    #[test]
+    fn versions_are_noted_of_nodes_that_run_the_system() {
+        #[derive(Debug)]
+        struct Noting(std::sync::mpsc::Sender<(usize, u8)>);
+
+        impl Steer for Noting {
+            fn held(&self, _: &[u8], _: &[u8]) -> Option<Applied> {
+                None
+            }
+
+            fn plans(&mut self, nodes: &[Standing], _: u64) -> Vec<Option<Vec<u8>>> {
+                vec![None; nodes.len()]
+            }
+
+            fn note_version(&mut self, node: usize, version: u8) {
+                self.0.send((node, version)).unwrap();
+            }
+        }
+
+        let (give, noted) = std::sync::mpsc::channel();
+        let mut steering = Steering::new(Box::new(Noting(give)), (SYSTEM, 10), [3, 5], SECOND);
+        for (node, version) in [(5, 2), (4, 9), (3, 1)] {
+            steering.note_version(node, version);
+        }
+        assert_eq!(noted.try_iter().collect::<Vec<_>>(), [(1, 2), (0, 1)]);
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! Edges one release older than the controller, edges of other roles and of other systems.
 
 use calumma_chamelemon::frames::Message;
-use calumma_wire::{self as wire, Outcome, Role, SystemId, v5};
+use calumma_wire::{self as wire, Offer, Outcome, Role, SystemId, v5};
+use serde_json::json;
 
+use crate::peer::Peer;
 use crate::stories::{Controller, Edge, PATIENT, encoded, hello, lost, refused};
 
 fn framed(message: &wire::Message) -> Vec<u8> {
@@ -58,6 +60,27 @@ fn a_node_of_another_role_or_system_is_refused() {
     other.systems[0].system = SystemId::CFS;
     let reason = refused(&controller, &framed(&wire::Message::Hello(other)));
     assert!(reason.contains("does not run version 2 of chamelemon"), "{reason}");
+}
+
+/// Which version of a system a node measures by is known once it has come, and not before.
+#[test]
+fn a_node_whose_version_pins_no_flows_is_named_once_it_has_come() {
+    let controller = Controller::start(&format!("{PATIENT}\nsystems = ['cfs']"));
+    let join = |name: &str, versions: &[(u8, u8)]| {
+        let wire::Message::Hello(mut hello) = hello(name).to_wire() else { unreachable!() };
+        let offer = |&(lowest, highest)| Offer { system: SystemId::CFS, lowest, highest };
+        hello.systems = versions.iter().map(offer).collect();
+        let peer = Peer::connect(controller.running.listen(), wire::VERSION);
+        peer.send_bytes(&framed(&wire::Message::Hello(hello)));
+        let Some((_, wire::Message::Welcome(welcome))) = peer.next() else { panic!("no welcome") };
+        (peer, welcome.systems[0].version)
+    };
+    let without = || controller.get("/api/v1/cfs/pins")["without"].clone();
+    assert_eq!(without(), json!([]));
+    let (_e2, version) = join("e2", &[(1, 4)]);
+    assert_eq!((version, without()), (4, json!([])));
+    let (_e1, version) = join("e1", &[(1, 1)]);
+    assert_eq!((version, without()), (1, json!(["e1"])));
 }
 
 /// It would record strangers' packets, and edges of this release would not.

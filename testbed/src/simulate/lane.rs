@@ -237,6 +237,7 @@ impl Lane {
                 let place = at.binary_search(&node).expect("a node that it runs on");
                 let mut setup = of.setup(place, version);
                 if let Some(steering) = &mut self.steering {
+                    steering.note_version(node, version);
                     let is_of = |of: &SystemId| *of == system;
                     setup = match before {
                         Before::Hello(held) => {

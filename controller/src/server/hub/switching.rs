@@ -98,7 +98,8 @@ impl Hub {
                 Inlet::Analysis(_, setups) => {
                     systems.extend(setups.get(&(position, *version)).map(|setup| {
                         let (system, version) = (lane.id(), *version);
-                        let setup = steered(lane, (position, effective_epoch), setup, before);
+                        let node = (position, version);
+                        let setup = steered(lane, node, (setup, effective_epoch), before);
                         let NodeSetup { setup, plan } = setup;
                         SystemSetup { system, version, setup, plan }
                     }));
@@ -278,16 +279,17 @@ impl Link {
     }
 }
 
-/// What the node at a position is sent of a system for an epoch, by the plan that it has or is to
-/// begin with.
+/// What the node at a position, with this version of a system, is sent of it for an epoch, by the
+/// plan that it has or is to begin with.
 fn steered(
     lane: &Lane,
-    (position, epoch): (usize, u64),
-    setup: &NodeSetup,
+    (position, version): (usize, u8),
+    (setup, epoch): (&NodeSetup, u64),
     before: &Before<'_>,
 ) -> NodeSetup {
     let Some(steering) = &lane.steering else { return setup.clone() };
     let mut steering = lock(steering);
+    steering.note_version(position, version);
     match before {
         Before::Hello(held) => {
             let held = held.iter().find(|(system, _)| *system == lane.id());

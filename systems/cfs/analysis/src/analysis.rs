@@ -95,7 +95,6 @@ impl Analysis for Cooperating {
     }
 
     fn setup(&self, node: &Node, version: u8) -> NodeSetup {
-        self.pinning.note_version(node, version);
         NodeSetup { setup: self.setup_at(node, version).encode(), plan: Vec::new() }
     }
 

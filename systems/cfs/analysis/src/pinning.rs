@@ -75,14 +75,6 @@ impl Pinning {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes by which version a node measures.
-    pub(crate) fn note_version(&self, node: &Node, version: u8) {
-        let mut state = self.lock();
-        if let Some(at) = state.nodes.iter().position(|of| of.id == node.id) {
-            state.versions[at] = Some(version);
-        }
-    }
-
     /// Takes the outcome of a window that all nodes delivered, in which tables had this share.
     pub(crate) fn learn(&self, alpha: u8, fared: Fared) {
         self.lock().dividing.learn(alpha, fared);
@@ -187,6 +179,12 @@ impl Steer for Pinning {
             self.lock().dividing.take_over(held.alpha);
         }
         Some(Applied { epoch, plan })
+    }
+
+    fn note_version(&mut self, node: usize, version: u8) {
+        if let Some(of_node) = self.lock().versions.get_mut(node) {
+            *of_node = Some(version);
+        }
     }
 
     fn plans(&mut self, nodes: &[Standing], now_ns: u64) -> Vec<Option<Vec<u8>>> {
@@ -316,8 +314,8 @@ mod tests {
         let hash_keys = HashKeys::new(HashKey::from_bytes([1; 32]));
         let id = std::num::NonZeroU16::MIN;
         let of = Deployment { section, hash_keys: &hash_keys, clock, nodes: &nodes, id };
-        let pinning = Pinning::new(Settings::new(&of).unwrap(), clock, &nodes);
-        nodes.iter().zip(versions).for_each(|(node, version)| pinning.note_version(node, version));
+        let mut pinning = Pinning::new(Settings::new(&of).unwrap(), clock, &nodes);
+        (0..).zip(versions).for_each(|(node, version)| pinning.note_version(node, version));
         pinning
     }
 
