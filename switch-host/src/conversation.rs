@@ -353,8 +353,8 @@ impl<T: Transport> Conversation<T> {
             Err(problem) => return error!("the controller's epochs can't be kept: {problem}"),
         };
         let offers = |of: &SystemSetup| {
-            let offer = self.offers.iter().map(|of| of.offer).find(|it| it.system == of.system);
-            offer.is_some_and(|it| (it.lowest..=it.highest).contains(&of.version))
+            let mut all = self.offers.iter().map(|of| of.offer).filter(|it| it.system == of.system);
+            all.any(|it| (it.lowest..=it.highest).contains(&of.version))
         };
         let (systems, others): (Vec<_>, Vec<_>) = systems.into_iter().partition(offers);
         for of in others {

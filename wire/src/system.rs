@@ -68,6 +68,14 @@ impl Offer {
         let version = self.highest.min(highest);
         (version >= self.lowest.max(lowest)).then_some(version)
     }
+
+    /// The highest version that both this offer and any of `offers` of the same system include: a
+    /// switch may know versions that do not follow each other, and offers each range of them. Older
+    /// controllers go by the first.
+    pub fn common_with(&self, offers: &[Self]) -> Option<u8> {
+        let same = offers.iter().filter(|other| other.system == self.system);
+        same.filter_map(|other| other.common_version(self.lowest, self.highest)).max()
+    }
 }
 
 /// What a switch is to measure with one system.

@@ -213,8 +213,7 @@ impl Lane {
 
     /// The version that a node with these offers runs it in; `None` where it can't.
     pub(crate) fn version_of(&self, offers: &[Offer]) -> Option<u8> {
-        let Offer { system, lowest, highest } = self.system.offer();
-        offers.iter().find(|offer| offer.system == system)?.common_version(lowest, highest)
+        self.system.offer().common_with(offers)
     }
 
     /// Whether an epoch is one that the system runs in.

@@ -7,10 +7,11 @@ mod samples;
 use std::path::PathBuf;
 
 use calumma_cfs::frames::{
-    Graded, Holding, Hop, Notice, Overrides, Pins, Plan, PortHops, Setup, Window,
+    Graded, Holding, Hop, Notice, Overrides, Pins, Plan, PortHops, ROWS, Setup, Window,
 };
 use calumma_sketch::grade::HopRule;
 use calumma_sketch::residual::ARRAYS;
+use calumma_sketch::table::Rank;
 
 /// Setups that differ in all that can differ.
 fn setups() -> [(&'static str, Setup); 4] {
@@ -263,4 +264,17 @@ fn what_overrides_the_setup_is_what_the_golden_files_of_version_12_hold() {
     // 256 entries, the rule of number 1, claims.
     assert!(golden.starts_with(&[0, 1, 0, 0, 2, 0, 75]));
     assert_eq!(Plan::decode(&golden, &setup), Ok(plan));
+}
+
+/// Windows as in version 1, of flows that may be pinned.
+#[test]
+fn switches_with_rows_say_what_the_golden_files_of_version_13_hold() {
+    let (newest, _) = samples::with_sums();
+    let setup = Setup { residual: None, ..newest }.known_to(ROWS);
+    let golden = check_in("v13", "setup-rows", &setup.encode());
+    assert_eq!(Setup::decode(&golden), Ok(setup));
+    let mut window = samples::dual();
+    window.entries[0].rank = Rank::new(0, 0);
+    let golden = check_in("v13", "window-rows", &window.encode());
+    assert_eq!(Window::decode(&golden, &setup), Ok(window));
 }

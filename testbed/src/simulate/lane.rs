@@ -216,10 +216,8 @@ impl Lane {
 
     /// The version that a node of a role with these offers runs it in; `None` where it does not.
     pub(super) fn version_of(&self, role: Role, offers: &[Offer]) -> Option<u8> {
-        let Offer { system, lowest, highest } = self.system.offer();
-        let offer = offers.iter().find(|offer| offer.system == system)?;
         let runs_there = self.system.roles().contains(&role);
-        offer.common_version(lowest, highest).filter(|_| runs_there)
+        self.system.offer().common_with(offers).filter(|_| runs_there)
     }
 
     /// What the node at position `node` is sent that is to run `version` from `epoch` on.

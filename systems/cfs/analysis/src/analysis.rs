@@ -10,7 +10,9 @@ use calumma_analysis::{
     Published, Steer, SystemReport,
 };
 use calumma_cfs::frames;
-use calumma_cfs::frames::{Entry, Hop, NOTICE_SINCE, Setup, Suspects, WORDS_SINCE, Window, salt};
+use calumma_cfs::frames::{
+    Entry, Hop, NOTICE_SINCE, Setup, Suspects, WORDS_SINCE, Window, knows, salt,
+};
 use calumma_sketch::estimate::Estimate;
 use calumma_sketch::{HashFamily, KeyKind};
 use calumma_wire::{Role, Side, SideKind};
@@ -116,7 +118,7 @@ impl Analysis for Cooperating {
             return Err(format!("the window of epoch {} is hashed by another key", side.epoch));
         }
         let seed = setup.seed(self.window_of(side.epoch));
-        let words = if version >= WORDS_SINCE { KeyKind::Dual } else { window.keys };
+        let words = if knows(version, WORDS_SINCE) { KeyKind::Dual } else { window.keys };
         let measured = &setup.with(window.overrides.unwrap_or_default());
         check_grades(measured, &keyed.family, (seed, salt(node.id)), words, &window)?;
         Ok(Delivered { window: Some(Box::new(window)), words })
@@ -128,7 +130,7 @@ impl Analysis for Cooperating {
         head: EpochHead,
         of: Notice<'_>,
     ) -> Result<Option<Published>, String> {
-        if of.version < NOTICE_SINCE {
+        if !knows(of.version, NOTICE_SINCE) {
             return Err(format!("a notice in version {}, which has none", of.version));
         }
         let read = frames::Notice::decode(of.body).map_err(|error| error.to_string())?;

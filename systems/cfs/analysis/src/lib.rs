@@ -57,7 +57,7 @@ use calumma_analysis::alert::{AlertLimits, Rules};
 use calumma_analysis::metrics::ReportMetrics;
 use calumma_analysis::table::Table;
 use calumma_analysis::{AnyAnalysis, Deployment, Findings, Panel, Report, System, SystemReport};
-use calumma_cfs::frames::OFFER;
+use calumma_cfs::frames::READ;
 use calumma_wire::{Offer, Role};
 use prometheus::Registry;
 
@@ -82,7 +82,7 @@ impl System for Cfs {
     }
 
     fn offer(&self) -> Offer {
-        OFFER
+        READ
     }
 
     fn roles(&self) -> &'static [Role] {

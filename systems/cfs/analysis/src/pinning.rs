@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use calumma_analysis::steer::first_keys;
 use calumma_analysis::{Applied, Flow, Node, Noticed, Pins, RecentlyNoticed, Standing, Steer};
 use calumma_cfs::frames::{
-    self, ALPHA_SINCE, Holding, OVERRIDES_SINCE, Overrides, PINS_SINCE, Plan, Setup,
+    self, ALPHA_SINCE, Holding, OVERRIDES_SINCE, Overrides, PINS_SINCE, Plan, Setup, knows,
 };
 use calumma_epoch::EpochClock;
 use calumma_sketch::WideKey;
@@ -128,12 +128,13 @@ impl State {
         self.is_since(at, PINS_SINCE) == Some(true)
     }
 
-    /// Whether a node measures by this version or a later one; `None` where it has not come yet.
+    /// Whether a node measures by a version that has what this one brought; `None` where it has not
+    /// come yet.
     fn is_since(&self, at: usize, version: u8) -> Option<bool> {
-        Some(self.versions.get(at).copied().flatten()? >= version)
+        Some(knows(self.versions.get(at).copied().flatten()?, version))
     }
 
-    /// The nodes that are older than this version.
+    /// The nodes whose versions have not what this one brought.
     fn without(&self, version: u8) -> Vec<String> {
         let older = self.nodes.iter().enumerate();
         let older = older.filter(|(at, _)| self.is_since(*at, version) == Some(false));
@@ -284,6 +285,7 @@ impl Steer for Pinning {
 #[cfg(test)]
 mod tests {
     use calumma_analysis::{Deployment, HashKeys};
+    use calumma_cfs::frames::ROWS;
     use calumma_epoch::Guards;
     use calumma_sketch::HashKey;
     use calumma_wire::Role;
@@ -359,6 +361,20 @@ mod tests {
         assert_eq!(pinned(json!({ "pins": 3 })), Some(vec![2, 3, 5]));
         assert_eq!(pinned(json!({ "pins": 3, "reseed": false })), Some(vec![2]));
         assert_eq!(pinned(json!({ "pins": 3, "pin": ["victims"] })), None);
+    }
+
+    #[test]
+    fn switches_whose_tables_have_rows_are_sent_pins_and_nothing_else() {
+        let mut pinning = of(&json!({ "pins": 8 }), [OVERRIDES_SINCE, ROWS, 1]);
+        let come = Standing { has_come: true, ..Standing::default() };
+        let nodes = [come.clone(), come.clone(), come];
+        pinning.pin(&[flow(9)]).unwrap();
+        pinning.amend(json!({ "grade": "greedy" }).as_object().unwrap()).unwrap();
+        let plans = pinning.plans(&nodes, 0);
+        assert_eq!(ports(plans[1].as_ref()), Some(vec![9]));
+        assert_ne!(plans[0], plans[1]);
+        assert_eq!((plans[2].as_ref(), pinning.pins().unwrap().without), (None, vec!["e3".into()]));
+        assert_eq!(pinning.settings().unwrap()["without"], json!(["e2", "e3"]));
     }
 
     #[test]

@@ -71,24 +71,62 @@ pub const MARKS_SINCE: u8 = 11;
 /// The first version in which plans may override what the setup says.
 pub const OVERRIDES_SINCE: u8 = 12;
 
-/// What a switch that runs it offers.
+/// What a software switch that runs it offers. Its next version is 14.
 pub const OFFER: Offer = Offer { system: SystemId::CFS, lowest: 1, highest: OVERRIDES_SINCE };
+
+/// The version of switches whose tables have rows, which offer it beside their first one: flows can
+/// be pinned, and words are those of wide keys, but there is nothing else of versions 2 to 12.
+pub const ROWS: u8 = 13;
+
+const _: () = assert!(OFFER.highest != ROWS, "no software switch has it");
+
+/// What a controller reads.
+pub const READ: Offer = Offer { highest: ROWS, ..OFFER };
+
+/// Whether a version has what is there since another one.
+pub const fn knows(version: u8, since: u8) -> bool {
+    if version == ROWS { matches!(since, PINS_SINCE | WORDS_SINCE) } else { version >= since }
+}
 
 impl Setup {
     /// What of it a switch measures by that knows this version.
     #[must_use]
     pub fn known_to(self, version: u8) -> Self {
-        let has_residual = self.kind == Kind::Fermat || version >= FLOW_RADAR_SINCE;
-        let ends = self.ends && version >= ENDS_SINCE;
+        let knows = |since| knows(version, since);
+        let has_residual = self.kind == Kind::Fermat || knows(FLOW_RADAR_SINCE);
+        let ends = self.ends && knows(ENDS_SINCE);
         Self {
-            guard: self.guard && version >= GUARD_SINCE,
-            alpha_moves: self.alpha_moves && version >= ALPHA_SINCE,
+            guard: self.guard && knows(GUARD_SINCE),
+            alpha_moves: self.alpha_moves && knows(ALPHA_SINCE),
             ends,
-            sums: ends && version >= SUMS_SINCE,
+            sums: ends && knows(SUMS_SINCE),
             residual: self.residual.filter(|_| has_residual),
             kind: if has_residual { self.kind } else { Kind::Fermat },
-            overrides: self.overrides && version >= OVERRIDES_SINCE,
+            overrides: self.overrides && knows(OVERRIDES_SINCE),
             ..self
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn switches_with_rows_know_pins_and_nothing_else_that_is_new() {
+        let all = [GUARD_SINCE, NOTICE_SINCE, PINS_SINCE, WORDS_SINCE, ALPHA_SINCE, ENDS_SINCE];
+        let later = [FLOW_RADAR_SINCE, PORTS_SINCE, SUMS_SINCE, MARKS_SINCE, OVERRIDES_SINCE];
+        let known = |version| {
+            let all = all.into_iter().chain(later);
+            all.filter(|&since| knows(version, since)).collect::<Vec<_>>()
+        };
+        assert_eq!(known(ROWS), [PINS_SINCE, WORDS_SINCE]);
+        assert!(known(1).is_empty());
+        assert_eq!(known(PINS_SINCE), [GUARD_SINCE, NOTICE_SINCE, PINS_SINCE]);
+        assert_eq!(known(OFFER.highest).len(), all.len() + later.len());
+        let setup =
+            Setup { guard: true, ends: true, sums: true, overrides: true, ..Setup::default() };
+        assert_eq!(setup.known_to(ROWS), Setup::default());
+        assert_eq!(setup.known_to(OFFER.highest), setup);
     }
 }
