@@ -36,6 +36,10 @@ const bit<32> PENDING = 1 << 12;
 const bit<32> EVENTS = 1 << 4;
 const bit<32> RUNS = 1 << 12;
 
+// Flows that are pinned in both groups, twice as many as ever are: however their hashes fall, each
+// finds a place.
+const bit<32> PINS = 1 << 14;
+
 header bridge_h {
     bit<8> kind;
     bit<8> recorded;
@@ -139,6 +143,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
     bit<1> has_claims;
     bit<1> to_host;
     bit<1> given;
+    bit<1> pinned;
     bit<1> single;
     bit<1> enters;
     bit<1> nowhere;
@@ -223,6 +228,25 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
         actions = { record_in; NoAction; }
         const default_action = NoAction;
         size = 4;
+    }
+
+    action pin() {
+        pinned = 1;
+    }
+
+    // Flows that come before all others in the window of a group. Those of the next window are
+    // filled in while this one is recorded.
+    table pins {
+        key = {
+            window.group : exact;
+            hdr.ipv4.src : exact;
+            hdr.ipv4.dst : exact;
+            meta.ports : exact;
+            hdr.ipv4.protocol : exact;
+        }
+        actions = { pin; NoAction; }
+        const default_action = NoAction;
+        size = PINS;
     }
 
     action places() {
@@ -319,6 +343,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
         marks = false;
         marks6 = false;
         claims = false;
+        pinned = 0;
         single = 0;
         enters = 0;
         nowhere = 0;
@@ -338,6 +363,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
             timestamp_there = meta.timestamp;
         }
         windows.apply();
+        pins.apply();
         flow_hash.apply(hdr.ipv4.src, hdr.ipv4.dst, meta.ports, hdr.ipv4.protocol, window,
                         meta.hashes);
         if (!meta.from_host && window.claims) {
@@ -385,7 +411,8 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
             recorded = RECORDED;
         }
 
-        standing_of.apply(meta.hashes, ttl, claimed, single, side, window, standing, goes_on);
+        standing_of.apply(meta.hashes, ttl, claimed, pinned, single, side, window, standing,
+                          goes_on);
         if (to_host == 1) {
             goes_on = 0;
         }

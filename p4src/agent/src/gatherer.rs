@@ -82,6 +82,8 @@ pub(crate) struct Gatherer {
     channels: Channels,
     /// What the tables of each timestamp bit hold.
     present: [Vec<TableEntry>; 2],
+    /// What tables hold for a window, by its group, and by which plan.
+    windows: [(Option<Plan>, Vec<TableEntry>); 2],
     /// Epochs whose groups are clean.
     clean: BTreeSet<u64>,
     /// The plan of the epoch whose tables were filled last.
@@ -124,7 +126,7 @@ impl Gatherer {
         let mut totals = needs.totals;
         totals.extend(marks.map(|_| UNMARKED));
         let clean = BTreeSet::new();
-        let present = [Vec::new(), Vec::new()];
+        let (present, windows) = Default::default();
         Gatherer {
             driver,
             collector,
@@ -137,6 +139,7 @@ impl Gatherer {
             plans,
             channels,
             present,
+            windows,
             clean,
             plan: None,
             counters,
@@ -163,6 +166,7 @@ impl Gatherer {
                 let next = epoch + self.window - epoch % self.window;
                 let last = if self.setup.is_ahead() { next } else { epoch + 1 };
                 let plan = lock(&self.plans).freeze(epoch);
+                self.fill_window(epoch, &plan)?;
                 for epoch in epoch..last {
                     if self.clean.remove(&epoch) && epoch <= self.end.load(Ordering::Relaxed) {
                         self.prepare(epoch, plan.clone())?;
@@ -170,6 +174,9 @@ impl Gatherer {
                 }
                 return Ok(ControlFlow::Continue(()));
             }
+            // What is planned so far: little is left to write when that is settled.
+            let plan = lock(&self.plans).at(epoch).clone();
+            self.fill_window(epoch, &plan)?;
             most = most.min(Duration::from_nanos(due_ns - now_ns));
         }
         match self.channels.tasks.recv_timeout(most) {
@@ -250,6 +257,25 @@ impl Gatherer {
         } else {
             warn!(epoch, "its group was not cleared in time for its next epoch");
         }
+        Ok(())
+    }
+
+    /// Has tables hold what a plan wants for the whole window of `epoch`, whose group is clean.
+    fn fill_window(&mut self, epoch: u64, plan: &Plan) -> Result<(), ClientError> {
+        let parity = self.parity(epoch) as usize;
+        let (by, present) = &mut self.windows[parity];
+        if by.as_ref().is_some_and(|by| Arc::ptr_eq(by, plan)) {
+            return Ok(());
+        }
+        // What is wrong with a plan, is said as its first epoch is prepared.
+        let Ok(entries) = self.setup.of_window(epoch, plan) else { return Ok(()) };
+        let start = Instant::now();
+        let wanted = self.driver.numbered(&entries)?;
+        let changed = self.driver.change(present, &wanted)?;
+        *present = wanted;
+        *by = Some(plan.clone());
+        self.counters.changed_entries.add(changed as u64);
+        self.counters.tables_us.add_since(start);
         Ok(())
     }
 

@@ -22,6 +22,12 @@ pub trait System: Debug + Sync {
     /// Its number and versions, and whether its frames wait for a controller that is away.
     fn offer(&self) -> SystemOffer;
 
+    /// All that is offered of it, the oldest versions first, where not all versions between two are
+    /// known; older controllers go by the first.
+    fn offers(&self) -> Vec<SystemOffer> {
+        vec![self.offer()]
+    }
+
     /// Its name in configurations and logs.
     fn name(&self) -> &'static str;
 
@@ -110,6 +116,21 @@ pub trait Setup: Send + Sync {
     /// As [`check`](Self::check).
     fn epoch(&self, epoch: u64, plan: &[u8]) -> Result<EpochEntries, String>;
 
+    /// Entries that hold for the whole window that an epoch is in, under a plan, where it is
+    /// [ahead](Self::is_ahead). They are keyed by the window's group, written as soon as that is
+    /// clean, and again where another plan comes for it in time.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    fn of_window(&self, _epoch: u64, _plan: &[u8]) -> Result<Vec<TableEntry>, String> {
+        Ok(Vec::new())
+    }
+
+    /// How long it takes to write [those](Self::of_window), in nanoseconds.
+    fn writing_ns(&self) -> u64 {
+        0
+    }
+
     /// Checks a plan.
     ///
     /// # Errors
@@ -183,7 +204,7 @@ pub struct Needs {
     pub remedy: &'static str,
     /// Its registers, in the order in which they are cleared.
     pub sources: Vec<Source>,
-    /// The tables that [`Setup::epoch`] fills, all of them.
+    /// The tables that [`Setup::epoch`] and [`Setup::of_window`] fill, all of them.
     pub epoch_tables: Vec<String>,
     /// An entry at least of each kind that will ever be written.
     pub entries: Vec<TableEntry>,

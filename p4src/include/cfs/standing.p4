@@ -1,13 +1,15 @@
-// How a flow stands at this switch: by its grade, by whether a switch before has claimed it, and by
-// whether it goes to a host of the same switch, so that no other one has it.
+// How a flow stands at this switch: by its grade, by whether a switch before has claimed it, by
+// whether it goes to a host of the same switch, so that no other one has it, and by whether it is
+// pinned.
 //
 // Grades are those of the rule `fold` (docs/contract.md, "Selection"), complemented, so that more
 // is better and an empty register the worst.
 
 #define FOLD(name, n) action name() { folded = word << n; }
 
-control Standing(in hashes_t hashes, in bit<8> ttl, in bit<1> claimed, in bit<1> single,
-                 in bit<2> side, in window_t window, out bit<32> standing, out bit<1> goes_on) {
+control Standing(in hashes_t hashes, in bit<8> ttl, in bit<1> claimed, in bit<1> pinned,
+                 in bit<1> single, in bit<2> side, in window_t window, out bit<32> standing,
+                 out bit<1> goes_on) {
     bit<32> word;
     bit<32> folded;
     bit<32> grade;         // complemented
@@ -95,9 +97,12 @@ control Standing(in hashes_t hashes, in bit<8> ttl, in bit<1> claimed, in bit<1>
         join();
         first = 0;
         grade = 0;
-        // The complements of `single`, 1, `unclaimed`, 2, and `claimed`, 3.
+        // The complements of `pinned`, 0, `single`, 1, `unclaimed`, 2, and `claimed`, 3. Pinned
+        // flows of a row stand by their grades, too, so that hardly any two stand alike.
         class = 1;
-        if (single == 1) {
+        if (pinned == 1) {
+            class = 3;
+        } else if (single == 1) {
             class = 2;
         } else if (claimed == 1) {
             class = 0;

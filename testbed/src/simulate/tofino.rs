@@ -24,6 +24,7 @@ use calumma_switchd::notices::{self, Received};
 use calumma_switchd::system::{
     Closed, EpochEntries, Plan, Setup, System, side_at_flip, side_at_take,
 };
+use calumma_switchd::tables::TableEntry;
 use calumma_tna::{Entry, Program, Switch};
 use calumma_wire::{Role, Side, SideKind, SystemId, SystemSetup};
 
@@ -123,6 +124,8 @@ struct Window {
     first: Option<u64>,
     /// The plan of the first epoch.
     plan: Option<Plan>,
+    /// What tables hold for all of it.
+    entries: Vec<TableEntry>,
     late_packets: u64,
     unrecorded: u64,
     foreign_packets: u64,
@@ -429,11 +432,26 @@ impl Session {
             closed.and_then(|(epoch, before)| self.seal(epoch, unrecorded - before, &notices));
         self.noticing.allow(&mut self.switch, &next)?;
         if begins.is_some() {
-            self.windows[parity] = Window { first: Some(epoch), ..Window::default() };
+            let next = Window { first: Some(epoch), ..Window::default() };
+            let Window { entries, .. } = mem::replace(&mut self.windows[parity], next);
+            for entry in &entries {
+                self.switch.delete_entry(&entry.table, &modelled(entry))?;
+            }
         }
         if epoch <= self.end && self.windows[parity].first == Some(first) {
             let of_window = self.windows[parity].plan.clone().filter(|_| self.setup.is_ahead());
-            let plan = of_window.unwrap_or_else(|| self.plans.freeze(epoch));
+            let plan = match of_window {
+                Some(plan) => plan,
+                None => {
+                    let plan = self.plans.freeze(epoch);
+                    let entries = self.setup.of_window(epoch, &plan).map_err(anyhow::Error::msg)?;
+                    for entry in &entries {
+                        add(&mut self.switch, entry)?;
+                    }
+                    self.windows[parity].entries = entries;
+                    plan
+                }
+            };
             self.windows[parity].plan = Some(plan.clone());
             let entries = self.setup.epoch(epoch, &plan).map_err(anyhow::Error::msg)?;
             for entry in entries.rest.iter().chain(&entries.gate) {

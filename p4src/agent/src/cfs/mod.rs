@@ -9,17 +9,19 @@
 //! at every switch, whichever keys its edges measure by.
 
 mod claims;
+mod pins;
 mod rows;
 mod window;
 
 use std::sync::Arc;
 
-use calumma_cfs::frames::{GUARD_SINCE, OFFER, Setup as Words};
+use calumma_cfs::frames::{GUARD_SINCE, OFFER, ROWS, Setup as Words};
 use calumma_chamelemon::frames::hash_key;
 use calumma_sketch::HashKey;
 use calumma_switch_host::{Session, SystemOffer};
 use calumma_wire::{Offer, Role, SystemSetup};
 
+use self::pins::Pinning;
 use self::window::{Stands, Windows};
 use crate::chamelemon::measures_ipv6;
 use crate::system::{Build, Setup, System};
@@ -39,9 +41,15 @@ pub struct Cfs;
 
 impl System for Cfs {
     fn offer(&self) -> SystemOffer {
-        // Its rows don't watch flows without an entry for loops, and pin none.
+        // Its rows don't watch flows without an entry for loops.
         let offer = Offer { highest: GUARD_SINCE - 1, ..OFFER };
         SystemOffer { offer, held: true }
+    }
+
+    fn offers(&self) -> Vec<SystemOffer> {
+        let first = self.offer();
+        let offer = Offer { lowest: ROWS, highest: ROWS, ..OFFER };
+        vec![first, SystemOffer { offer, ..first }]
     }
 
     fn name(&self) -> &'static str {
@@ -75,11 +83,14 @@ impl System for Cfs {
         session: &Session,
         setup: &SystemSetup,
     ) -> Result<Arc<dyn Setup>, String> {
-        let setup = Words::decode(&setup.setup).map_err(|problem| problem.to_string())?;
+        let words = Words::decode(&setup.setup).map_err(|problem| problem.to_string())?;
         let key = hash_key(&session.hash_key);
         let clock = Some(session.clock);
         let stands = Stands { role, ipv6: measures_ipv6(session) };
-        Ok(Arc::new(Windows::new(setup, stands, &key, clock)?))
+        let pinning = Pinning::new(setup, words);
+        let windows = Windows::new(words, stands, &key, clock)?.by(pinning);
+        windows.check(&setup.plan)?;
+        Ok(Arc::new(windows))
     }
 
     fn build(&self, role: Role, controller: &toml::Table) -> Result<Build, String> {

@@ -1,6 +1,6 @@
 //! From the words of a column's registers to entries.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use calumma_cfs::frames::{Entry, Setup};
 use calumma_sketch::table::Rank;
@@ -33,7 +33,8 @@ const SIDES: [u8; 3] = [Entry::PASSED, Entry::ENTERED, Entry::LEFT];
 /// That packets came on another side than the first one, among what makes counts doubtful.
 const STRAYED: u32 = 2;
 
-/// The class of flows from a host to a host of the same switch.
+/// The class of flows that are pinned, and that of flows from a host to a host of the same switch.
+const PINNED: u8 = 0;
 const SINGLE: u8 = 1;
 
 /// Of more packets, sixteenths don't tell how many bytes went over.
@@ -46,6 +47,8 @@ pub(crate) struct Graded<'a> {
     pub(crate) seed: u32,
     pub(crate) row_bits: u32,
     pub(crate) is_edge: bool,
+    /// Those that come before all others.
+    pub(crate) pinned: &'a BTreeSet<FlowKey>,
 }
 
 /// An entry, and whether its flow is doubted.
@@ -111,9 +114,9 @@ impl Graded<'_> {
     /// Whether flows of a class may be on a side: only edges have hosts, which claim nothing.
     fn may_be(&self, class: u8, side: u8) -> bool {
         match side {
-            Entry::PASSED => class > SINGLE,
-            Entry::ENTERED => self.is_edge && (SINGLE..CLASSES).contains(&class),
-            _ => self.is_edge && class > SINGLE,
+            Entry::PASSED => class != SINGLE,
+            Entry::ENTERED => self.is_edge && class < CLASSES,
+            _ => self.is_edge && class != SINGLE,
         }
     }
 
@@ -137,6 +140,7 @@ impl Graded<'_> {
         let row_of = (hashes.array_word(0) & 0xFFFF) >> (16 - self.row_bits);
         let is_place = tag & noted & TAKEN != 0
             && noted & BETWEEN == 0
+            && (class == PINNED) == self.pinned.contains(&key)
             && (standing, row, note % FILTER) == (there, row_of, hashes.array_word(2) % FILTER);
         let doubts = doubts.get((note % DOUBTS) as usize).copied().unwrap_or(0);
         let doubted = doubts != 0;
@@ -156,7 +160,7 @@ impl Graded<'_> {
             packets: packets.into(),
             // At least: of each packet the whole sixteenths.
             bytes: whole.unwrap_or(u64::from(sixteenths) * 16),
-            rank: Rank::new(class, grade),
+            rank: Rank::new(class, if class == PINNED { 0 } else { grade }),
             ttl,
             sides,
             exact: !doubted && packets < u32::MAX && whole.is_some(),

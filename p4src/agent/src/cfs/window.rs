@@ -1,15 +1,17 @@
 //! A session's windows: the entries that their packets are recorded by, and what is sent of them.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use calumma_cfs::Sums;
 use calumma_cfs::frames::{self, Entry, Graded as Rule, Hop, OFFER, Totals};
 use calumma_epoch::EpochClock;
 use calumma_sketch::grade::Claims;
-use calumma_sketch::{HashFamily, HashKey, HyperLogLog, KeyKind};
+use calumma_sketch::{FlowKey, HashFamily, HashKey, HyperLogLog, KeyKind};
 use calumma_wire::{Role, Side, SideKind};
 
 use super::claims::Claimed;
+use super::pins::{self, Pinned, Pinning};
 use super::rows::{DOUBTS, FILTER, Graded, Held, REGISTERS, WORDS};
 use super::{COLUMNS, HLL_BITS, MOST_ROW_BITS};
 use crate::collection::{Groups, Record, Source};
@@ -80,8 +82,11 @@ pub(crate) struct Windows {
     sources: Vec<Source>,
     /// Where windows have a length in time.
     clock: Option<EpochClock>,
+    pinning: Pinning,
     claims: Mutex<Claimed>,
     sums: Mutex<Sums>,
+    /// Flows of IPv6 that were pinned, and had no entry for that, by windows.
+    pins_ipv6: AtomicU64,
 }
 
 impl Windows {
@@ -149,8 +154,26 @@ impl Windows {
         }
         let first = if setup.claim { Claims::ALL } else { Claims::NONE };
         let claims = Mutex::new(Claimed::new(first));
-        let (hash_key, family, sums) = (key.id(), HashFamily::new(key), Mutex::default());
-        Ok(Self { setup, stands, hash_key, family, row_bits, sources, clock, claims, sums })
+        let (hash_key, family) = (key.id(), HashFamily::new(key));
+        let (pinning, sums, pins_ipv6) = Default::default();
+        Ok(Self {
+            setup,
+            stands,
+            hash_key,
+            family,
+            row_bits,
+            sources,
+            clock,
+            pinning,
+            claims,
+            sums,
+            pins_ipv6,
+        })
+    }
+
+    /// The same in a session where flows may be pinned.
+    pub(super) fn by(self, pinning: Pinning) -> Self {
+        Self { pinning, ..self }
     }
 
     /// Macros that the program is compiled with.
@@ -238,7 +261,7 @@ impl Windows {
     fn frame(
         &self,
         window: u64,
-        words: &[Vec<u32>],
+        (words, pinned): (&[Vec<u32>], &Pinned),
         routes_changed: bool,
     ) -> Result<frames::Window, String> {
         use Event::{CrowdedOut, Filtered, Found, Met, Other, Placed, Refused, RefusedAgain};
@@ -255,6 +278,7 @@ impl Windows {
             seed: self.setup.seed(window),
             row_bits: self.row_bits,
             is_edge: self.stands.role == Role::Edge,
+            pinned: &pinned.flows,
         };
         let held = graded.held(of_columns, doubts)?;
         let happened = |event: Event| u64::from(events.get(event as usize).copied().unwrap_or(0));
@@ -347,12 +371,14 @@ impl Setup for Windows {
     }
 
     fn needs(&self) -> Needs {
+        let pin = pins::entry(0, &FlowKey::ZERO);
+        let entries = self.fixed().into_iter().chain(self.recorded_in(0)).chain([pin]);
         Needs {
             program: "cfs.p4".to_owned(),
             remedy: "build cfs.p4 with -DROW_BITS for the entries of [cfs]",
             sources: self.sources.clone(),
-            epoch_tables: vec!["Ingress.windows".to_owned()],
-            entries: self.fixed().into_iter().chain(self.recorded_in(0)).collect(),
+            epoch_tables: vec!["Ingress.windows".to_owned(), pins::TABLE.to_owned()],
+            entries: entries.collect(),
             totals: vec![Total { name: "cfs.bit_taken", counter: "Ingress.taken", cell: 0 }],
             notices: None,
             stopped: Vec::new(),
@@ -378,12 +404,22 @@ impl Setup for Windows {
         Ok(EpochEntries { gate: self.recorded_in(epoch), rest: Vec::new() })
     }
 
-    fn check(&self, plan: &[u8]) -> Result<(), String> {
-        if plan.is_empty() { Ok(()) } else { Err("cfs has nothing to plan".to_owned()) }
+    fn of_window(&self, epoch: u64, plan: &[u8]) -> Result<Vec<TableEntry>, String> {
+        let group = (self.number(epoch) & 1) as u32;
+        let pinned = self.pinning.of(plan)?;
+        Ok(pinned.flows.iter().map(|key| pins::entry(group, key)).collect())
     }
 
-    fn holding(&self, _: &[u8], _: u64) -> Option<Vec<u8>> {
-        None
+    fn writing_ns(&self) -> u64 {
+        self.pinning.writing_ns()
+    }
+
+    fn check(&self, plan: &[u8]) -> Result<(), String> {
+        self.pinning.read(plan).map(drop)
+    }
+
+    fn holding(&self, plan: &[u8], epoch: u64) -> Option<Vec<u8>> {
+        self.pinning.holding(plan, epoch)
     }
 
     fn side(&self, closed: &Closed, words: &[Vec<u32>]) -> Result<Side, String> {
@@ -394,10 +430,13 @@ impl Setup for Windows {
             let (packets, counters, body) = (0, Vec::new(), Vec::new());
             return Ok(Side { system, epoch, side, stall_ns, packets, counters, body });
         }
-        let window = self.frame(self.number(epoch), words, routes_changed)?;
+        let pinned = self.pinning.of(&closed.plan)?;
+        let window = self.frame(self.number(epoch), (words, &pinned), routes_changed)?;
         let mut sums = locked(&self.sums);
         sums.add(&window);
-        let counters = sums.named().map(|(name, sum)| (name.to_owned(), sum)).to_vec();
+        let pins_ipv6 = self.pins_ipv6.fetch_add(pinned.ipv6, Ordering::Relaxed) + pinned.ipv6;
+        let sums = sums.named().into_iter().chain([("cfs.pins_ipv6", pins_ipv6)]);
+        let counters = sums.map(|(name, sum)| (name.to_owned(), sum)).collect();
         let packets = window.totals.packets;
         Ok(Side { system, epoch, side, stall_ns, packets, counters, body: window.encode() })
     }

@@ -143,7 +143,7 @@ fn goes_on(id: SystemId, one: &Session, other: &Session) -> bool {
 
 impl Measurer for Measuring {
     fn systems(&self) -> Vec<SystemOffer> {
-        self.offered().map(System::offer).collect()
+        self.offered().flat_map(System::offers).collect()
     }
 
     fn holding(&self) -> Vec<(SystemId, Vec<u8>)> {
@@ -265,8 +265,9 @@ impl Measurer for Measuring {
 
     fn lead_ns(&self) -> u64 {
         // A thread may be late.
-        let clock = self.running.as_ref().map(|running| running.run.clock);
-        clock.map_or(0, |clock| prepare_ns(&clock)) + 2_000_000
+        let run = self.running.as_ref().map(|running| &running.run);
+        let ahead_ns = |run: &Run| prepare_ns(&run.clock) + run.setup.writing_ns();
+        run.map_or(0, ahead_ns) + 2_000_000
     }
 
     fn setup_ns(&self) -> u64 {

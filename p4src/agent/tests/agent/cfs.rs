@@ -1,22 +1,26 @@
 //! Cooperative flow selection between software edges: what the daemon reports of each window is
 //! what passed in it, whatever the CPU port loses and whoever controls it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use calumma_cfs::frames::{Graded, Hop, OFFER, PortHops, Setup, Window};
+use calumma_bfrt::Options;
+use calumma_cfs::frames::{Graded, Holding, Hop, OFFER, Pins, PortHops, ROWS, Setup, Window};
 use calumma_interface::{Cable, Plug};
 use calumma_sketch::WideKey;
+use calumma_sketch::table::Rank;
 use calumma_sketchint::frames as sketchint;
 use calumma_switch_host::unix_ns;
 use calumma_switchd::SYSTEMS;
 use calumma_switchd::cfs::Cfs;
 use calumma_switchd::collector::Way;
 use calumma_switchd::config::Config;
+use calumma_switchd::driver::Driver;
 use calumma_switchd::system::System;
 use calumma_tna::Program;
-use calumma_wire::{Role, SideKind, SystemSetup};
+use calumma_wire::{Message, Role, SideKind, SystemSetup};
 
 use crate::common::{Numbers, marked, packet};
 use crate::daemon::wait_for_epoch;
@@ -120,7 +124,8 @@ fn windows_are_right(way: impl Fn(Cable) -> Way) {
     let daemon = started(&model, &controller, way);
     let hello = controller.accept();
     let offered: Vec<_> = hello.systems.iter().map(|offer| offer.system).collect();
-    assert_eq!((hello.role, offered), (Role::Transit, vec![sketchint::OFFER.system, OFFER.system]));
+    let all = vec![sketchint::OFFER.system, OFFER.system, OFFER.system];
+    assert_eq!((hello.role, offered), (Role::Transit, all));
     controller.welcome(vec![asked(&setup())]);
     // The second one of the session.
     let clock = controller.clock;
@@ -174,6 +179,88 @@ fn windows_are_right(way: impl Fn(Cable) -> Way) {
     assert_eq!(sum, recorded);
 }
 
+/// Flows of which some come in every window.
+fn pins(seed: u64) -> Pins {
+    let mut numbers = Numbers(seed);
+    let flows: BTreeSet<WideKey> = (0..60).map(|_| packet(&mut numbers).key.into()).collect();
+    Pins { flows: flows.into_iter().collect() }
+}
+
+/// A plan holds for whole windows, from the one on that it is for, and entries of windows that are
+/// over are removed.
+#[test]
+fn flows_are_pinned_from_the_window_on_that_a_plan_is_for() {
+    let mut model = model(Role::Transit);
+    let mut controller = Controller::of(OFFER.system, EPOCH_MS);
+    let way = packets(model.cpu.take().unwrap());
+    let daemon = started(&model, &controller, way);
+    controller.accept();
+    let asked = SystemSetup { version: ROWS, ..asked(&setup()) };
+    controller.welcome(vec![asked.clone()]);
+    let clock = controller.clock;
+    let first = (clock.epoch_at(unix_ns()) + 4).next_multiple_of(WINDOW) + WINDOW;
+    let second = first + WINDOW;
+    let by_window = [(first, pins(1)), (second, pins(2))];
+    let pin = |controller: &mut Controller, effective_epoch: u64, pins: &Pins| {
+        let (system, plan) = (OFFER.system, pins.encode());
+        controller.send(&Message::Reconfigure { system, effective_epoch, plan });
+    };
+    while clock.epoch_at(unix_ns()) < first - WINDOW {
+        controller.listen();
+    }
+    pin(&mut controller, first, &by_window[0].1);
+    controller.listen_until("it is accepted", |it| it.accepted == [first]);
+    let mut numbers = Numbers(11);
+    let mut came: BTreeMap<u64, Came> = BTreeMap::new();
+    for epoch in first..first + 2 * WINDOW {
+        wait_for_epoch(&clock, epoch);
+        std::thread::sleep(Duration::from_millis(EPOCH_MS / 2 - 200));
+        let of = came.entry(epoch - epoch % WINDOW).or_default();
+        draw(&mut model, &mut numbers, epoch, of);
+        if epoch == first + 1 {
+            // For the window under way, and then for the next one.
+            pin(&mut controller, first, &by_window[1].1);
+            controller.listen_until("it is too late", |it| it.late == [first]);
+            pin(&mut controller, second, &by_window[1].1);
+            controller.listen_until("it is accepted", |it| it.accepted == [first, second]);
+        }
+        if epoch == second {
+            // Who comes gets to know by which plan it measures.
+            controller.hang_up();
+            let hello = controller.accept();
+            let of_cfs = hello.holding.iter().find(|(system, _)| *system == OFFER.system);
+            let held = Holding::decode(&of_cfs.unwrap().1).unwrap();
+            assert_eq!((held.setup, held.epoch), (setup().encode(), second));
+            assert_eq!(held.plan, by_window[1].1.encode());
+            controller.welcome(vec![SystemSetup { plan: held.plan, ..asked.clone() }]);
+        }
+        controller.listen();
+    }
+    controller.listen_until("both are sealed", |it| it.is_sealed(second));
+    for (epoch, Pins { flows }) in &by_window {
+        let window = window(&controller.epochs[epoch], &setup());
+        let came = &came[epoch].flows;
+        let pinned = window.entries.iter().filter(|entry| entry.rank == Rank::new(0, 0));
+        let pinned: Vec<_> = pinned.collect();
+        let that_came = flows.iter().filter(|flow| came.contains_key(*flow));
+        assert!(pinned.iter().map(|entry| &entry.key).eq(that_came), "window {epoch}");
+        assert!(pinned.len() > 10 && window.totals.refused > 0, "{} pinned", pinned.len());
+        for entry in pinned {
+            assert!(entry.exact);
+            assert_eq!([entry.packets, entry.bytes], came[&entry.key], "{}", entry.key);
+        }
+    }
+    drop(daemon);
+    let runtime = Arc::new(tokio::runtime::Runtime::new().unwrap());
+    let (address, program) = (model.address.to_string(), "cfs".to_owned());
+    let options = Options { address, device: 0, client: 7, program };
+    let driver = Driver::connect(&runtime, &options).unwrap();
+    let entries = driver.entries("Ingress.pins").unwrap();
+    assert_eq!(entries.len(), 2 * by_window[1].1.flows.len(), "those of the plan, in both groups");
+    let table = driver.info().table("Ingress.pins").unwrap();
+    assert!(table.size >= 4 * u64::from(Pins::MOST), "half of it is never used");
+}
+
 #[test]
 fn what_a_tofino_can_not_do_is_declined_with_the_remedy() {
     let model = model(Role::Transit);
@@ -201,7 +288,7 @@ fn what_a_tofino_can_not_do_is_declined_with_the_remedy() {
     controller.welcome(vec![asked(&setup())]);
     let (system, plan) = (OFFER.system, vec![1, 2, 3]);
     let effective_epoch = controller.clock.epoch_at(unix_ns()) + 8;
-    controller.send(&calumma_wire::Message::Reconfigure { system, effective_epoch, plan });
+    controller.send(&Message::Reconfigure { system, effective_epoch, plan });
     controller.listen_until("pins are declined", |it| !it.declined.is_empty());
     assert!(controller.declined[0].1.contains("nothing to plan"), "{:?}", controller.declined);
 }

@@ -2,9 +2,10 @@
 //! packets leave both with the same bytes, and where tables have room for all flows, both say the
 //! same of each window.
 
+use std::collections::BTreeSet;
 use std::path::Path as FilePath;
 
-use calumma_cfs::frames::{Entry as Counted, OFFER, Setup as Words, Window};
+use calumma_cfs::frames::{Entry as Counted, OFFER, Pins, ROWS, Setup as Words, Window};
 use calumma_chamelemon::Layout;
 use calumma_chamelemon::frames::{ID, encode_setup};
 use calumma_epoch::EpochClock;
@@ -16,6 +17,7 @@ use calumma_plane::parse::PlainFlows;
 use calumma_plane::system::{FinishedSide, RouteWatch, SessionContext, System as _};
 use calumma_plane::worker::{Path, Policy};
 use calumma_plane::{Carrier, LcoreMerger, Measurement, Part, Worker};
+use calumma_sketch::table::Rank;
 use calumma_sketch::{KeyKind, WideKey};
 use calumma_switch_host::Session;
 use calumma_switchd::cfs::Cfs;
@@ -48,11 +50,17 @@ fn words() -> Words {
 
 /// The modelled edge.
 fn modelled() -> transit::Transit {
+    modelled_by(words())
+}
+
+/// One that measures by these words.
+fn modelled_by(words: Words) -> transit::Transit {
     let path = FilePath::new(env!("CARGO_MANIFEST_DIR")).join("../cfs.p4");
-    let controller = format!("[cfs]\nentries = {}", words().entries);
+    let controller = format!("[cfs]\nentries = {}", words.entries);
     let defines = Cfs.build(Role::Edge, &controller.parse().unwrap()).unwrap().defines;
     let program = Program::load(path, &defines).unwrap();
-    let session = transit::session(OFFER.system, words().encode(), FIRST_EPOCH);
+    let mut session = transit::session(OFFER.system, words.encode(), FIRST_EPOCH);
+    session.systems[0].version = ROWS;
     let setup = Cfs.setup(Role::Edge, &session, &session.systems[0]).unwrap();
     let mut edge = transit::Transit::new(&program, setup);
     for (_, port, to) in WAYS {
@@ -77,12 +85,19 @@ struct Software {
     worker: Worker,
     merger: LcoreMerger,
     clock: EpochClock,
+    words: Words,
     windows: Vec<(u64, Window)>,
 }
 
 impl Software {
     fn new() -> Self {
-        let session = transit::session(OFFER.system, words().encode(), FIRST_EPOCH);
+        Self::by(words(), Vec::new())
+    }
+
+    /// One that measures by these words, and a plan.
+    fn by(words: Words, plan: Vec<u8>) -> Self {
+        let mut session = transit::session(OFFER.system, words.encode(), FIRST_EPOCH);
+        (session.systems[0].version, session.systems[0].plan) = (OFFER.highest, plan);
         let (hash_key, clock) = (session.hash_key, session.clock);
         let context = SessionContext {
             role: Role::Edge,
@@ -103,7 +118,7 @@ impl Software {
         merger.begin(clock, FIRST_EPOCH, hash_key, KeyKind::Dual, vec![half]);
         let policy = Policy { carrier: Carrier::Tos(Tos { dscp: DSCP }), ..Policy::default() };
         let worker = Worker::new(policy, Measurement::new(mailboxes.remove(0)));
-        Self { worker, merger, clock, windows: Vec::new() }
+        Self { worker, merger, clock, words, windows: Vec::new() }
     }
 
     /// Lets time run, event by event, so that records come back in time.
@@ -120,7 +135,8 @@ impl Software {
                     let side = SideKind::Egress;
                     let finished = FinishedSide { epoch, side, record: &*record, mixed_plan };
                     let (frame, _) = half.side(finished).unwrap();
-                    self.windows.push((epoch, Window::decode(&frame.body, &words()).unwrap()));
+                    let window = Window::decode(&frame.body, &self.words).unwrap();
+                    self.windows.push((epoch, window));
                 }
                 self.merger.recycle(system, side, record);
             }
@@ -248,6 +264,86 @@ fn an_edge_says_what_a_software_edge_says() {
             assert!(window.totals.claimed_in > 0 && window.totals.claimed_out > 0);
         }
     }
+}
+
+/// Of flows that are pinned both have the same entries, however many there are for each place, in
+/// the windows that a plan is for.
+#[test]
+fn an_edge_pins_what_a_software_edge_pins() {
+    let words = Words { entries: 256, claim: false, ..words() };
+    // Of flows that come, and one of IPv6.
+    let pins = |seed: u64| -> Pins {
+        let mut numbers = Numbers(seed);
+        let drawn = (0..200).map(|_| packet(&mut numbers).key);
+        let that_come = drawn.filter(|key| (key.src_word() & 0xFFF).is_multiple_of(4));
+        let of_ipv6 = WideKey::v6([1; 16].into(), [2; 16].into(), 7, 80, 6);
+        let flows = that_come.map(WideKey::from).take(24).chain([of_ipv6]);
+        Pins { flows: flows.collect::<BTreeSet<_>>().into_iter().collect() }
+    };
+    let pins = [pins(3), pins(4)];
+    let [first, second] = pins.each_ref().map(Pins::encode);
+    let (mut edge, mut software) = (modelled_by(words), Software::by(words, first.clone()));
+    edge.plan(FIRST_EPOCH, &first);
+    let mut numbers = Numbers(29);
+    software.advance_to(software.clock.start_of(FIRST_EPOCH - 1));
+    for epoch in FIRST_EPOCH..FIRST_EPOCH + 2 * WINDOW {
+        software.advance_to(software.clock.start_of(epoch) + 10_000_000);
+        if epoch == FIRST_EPOCH + 1 {
+            // What is for the next window does nothing in this one.
+            software.merger.reconfigure(0, FIRST_EPOCH + WINDOW, &second).unwrap();
+            edge.plan(FIRST_EPOCH + WINDOW, &second);
+        }
+        edge.open(epoch, true);
+        let bit = (epoch & 1) as u8;
+        let value = [("value", u128::from(bit))];
+        edge.switch.set_default_action("timestamp", "set_timestamp", &value).unwrap();
+        for _ in 0..2000 {
+            let packet = packet(&mut numbers);
+            let flow = packet.key.src_word() & 0xFFF;
+            if !flow.is_multiple_of(4) {
+                continue;
+            }
+            let (path, port, to) = WAYS[flow as usize / 4 % 4];
+            let bytes = with_tos(&packet, bit << 7);
+            let wanted = software.pass(path, &bytes);
+            let sent = edge.switch.inject(port, &bytes);
+            assert!(path == Path::Cross || sent == [(to, wanted)], "{path:?} of {}", packet.key);
+        }
+        edge.open(epoch, false);
+    }
+    software.advance_to(software.clock.start_of(FIRST_EPOCH + 2 * WINDOW + 2));
+    assert_eq!(software.windows.len(), 2);
+    let pinned = |window: &Window| -> Vec<Counted> {
+        counted(window).into_iter().filter(|entry| entry.rank.class() == 0).collect()
+    };
+    for (at, (epoch, wanted)) in software.windows.iter().enumerate() {
+        let side = edge.side_of(SideKind::Egress, *epoch).unwrap();
+        let window = Window::decode(&side.body, &words).unwrap();
+        let entries = pinned(&window);
+        assert_eq!(entries, pinned(wanted));
+        assert!(entries.len() > 15 && entries.iter().all(|entry| entry.exact));
+        assert!(entries.iter().all(|entry| pins[at].flows.contains(&entry.key)));
+        assert!(window.totals.refused > 100, "{:?}", window.totals);
+        let without = ("cfs.pins_ipv6".to_owned(), at as u64 + 1);
+        assert!(side.counters.contains(&without), "{:?}", side.counters);
+    }
+}
+
+/// Entries that say otherwise than the plan of their window are not what was recorded by it.
+#[test]
+fn entries_that_are_pinned_by_no_plan_are_refused() {
+    let mut edge = modelled();
+    let packet = packet(&mut Numbers(9));
+    let plan = Pins { flows: [packet.key.into()].into() }.encode();
+    edge.plan(FIRST_EPOCH, &plan);
+    edge.open(FIRST_EPOCH, true);
+    edge.switch.inject(HOST, &with_tos(&packet, 0));
+    let side = edge.side_of(SideKind::Egress, FIRST_EPOCH).unwrap();
+    let window = Window::decode(&side.body, &words()).unwrap();
+    assert_eq!(window.entries[0].rank, Rank::new(0, 0));
+    edge.plan(FIRST_EPOCH, &[]);
+    let refused = edge.side_of(SideKind::Egress, FIRST_EPOCH).unwrap_err();
+    assert!(refused.contains("with standing 0x3"), "{refused}");
 }
 
 /// What came on another side as well has no exact count, and may have come on any.

@@ -71,6 +71,8 @@ pub(crate) struct Controller {
     pub(crate) accepted: Vec<u64>,
     /// What was not: system and reason.
     pub(crate) declined: Vec<(SystemId, String)>,
+    /// What came too late: for which epochs.
+    pub(crate) late: Vec<u64>,
 }
 
 impl Controller {
@@ -84,8 +86,8 @@ impl Controller {
         let flight_ns = 150_000_000.min(epoch_ms * 400_000);
         let guards = Guards { clock_ns: 5_000_000, flight_ns };
         let clock = EpochClock::new(epoch_ms * 1_000_000, guards).unwrap();
-        let (link, epochs, accepted, declined) = Default::default();
-        Controller { listener, link, clock, reports, epochs, accepted, declined }
+        let (link, epochs, accepted, declined, late) = Default::default();
+        Controller { listener, link, clock, reports, epochs, accepted, declined, late }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -167,6 +169,9 @@ impl Controller {
                 }
                 Message::Applied { effective_epoch, outcome: Outcome::Accepted, .. } => {
                     self.accepted.push(effective_epoch);
+                }
+                Message::Applied { effective_epoch, outcome: Outcome::TooLate { .. }, .. } => {
+                    self.late.push(effective_epoch);
                 }
                 other => panic!("{other:?}"),
             }

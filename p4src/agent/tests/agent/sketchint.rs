@@ -95,7 +95,8 @@ fn a_transit_pushes_its_hop_and_follows_the_steps_of_its_network() {
     let (mut model, _daemon) = started(&controller);
     let hello = controller.accept();
     let offered: Vec<_> = hello.systems.iter().map(|offer| offer.system).collect();
-    let of_transits = vec![OFFER.system, calumma_cfs::frames::OFFER.system];
+    let cfs = calumma_cfs::frames::OFFER.system;
+    let of_transits = vec![OFFER.system, cfs, cfs];
     assert_eq!((hello.role, offered), (Role::Transit, of_transits));
     assert!(hello.holding.is_empty());
 

@@ -9,7 +9,7 @@ use super::Tofino;
 
 impl Measurer for Tofino {
     fn systems(&self) -> Vec<SystemOffer> {
-        self.system.iter().map(|system| system.offer()).collect()
+        self.system.iter().flat_map(|system| system.offers()).collect()
     }
 
     fn holding(&self) -> Vec<(SystemId, Vec<u8>)> {

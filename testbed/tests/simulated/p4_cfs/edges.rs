@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::rig::{LOCAL, LOST, NO_WAY, Rig, THROUGH, with_claim};
 use super::twin::{Window, event};
-use super::{fuzzed, of_flow, passing, window};
+use super::{fuzzed, of_flow, one_in_16, passing, window};
 use crate::captures::{LONGEST, captured};
 use crate::switch::{FABRIC, HOST, Numbers};
 
@@ -21,6 +21,7 @@ fn play(row_bits: u32, packets: &[Vec<u8>], each: usize, numbers: &mut Numbers) 
     rig.open(0, window(0));
     for (number, packets) in (0_u64..).zip(packets.chunks(each)) {
         let bit = (number & 1) as usize;
+        rig.pin(bit, one_in_16(packets));
         rig.open(bit, window(number));
         rig.stamp(bit);
         for burst in packets.chunks(7) {
@@ -107,6 +108,36 @@ fn a_flow_of_this_edge_alone_comes_before_all_others() {
     assert_eq!(places().count(), 8);
 }
 
+/// Also before those of this edge alone; in the other group they are flows like any other.
+#[test]
+fn pinned_flows_come_before_all_others_in_the_windows_of_their_group() {
+    for group in 0..2 {
+        let mut rig = Rig::edge(1);
+        let pinned: Vec<u32> = (200..204).collect();
+        rig.pin(group, pinned.iter().copied().map(key).collect());
+        rig.open(0, Window { group: 0, seed: 5, claimed_below: Some(1 << 30) });
+        // Two rows, full of flows of this edge alone.
+        for number in 100..120 {
+            rig.burst_at(&[(LOCAL, of_flow(&key(number), 64, 0))]);
+        }
+        let ports = [HOST, FABRIC, THROUGH, LOCAL];
+        for (&number, port) in pinned.iter().zip(ports) {
+            // A claim makes no difference.
+            let packet = with_claim(&of_flow(&key(number), 64, 0), number % 2 == 0);
+            rig.burst_at(&[(port, packet.clone())]);
+            rig.burst_at(&[(port, packet)]);
+        }
+        rig.compare();
+        rig.is_right(0);
+        let rows = rig.twin.groups[0].rows.values();
+        let places: Vec<_> = rows.flatten().flatten().collect();
+        assert_eq!(places.len(), 8);
+        let of_pinned = places.iter().filter(|place| place.standing >> 28 == 3);
+        let counts: Vec<u32> = of_pinned.map(|place| place.packets).collect();
+        assert_eq!(counts, if group == 0 { vec![2; 4] } else { Vec::new() });
+    }
+}
+
 #[test]
 fn a_flow_that_comes_on_another_side_is_doubted() {
     let mut rig = rig();
@@ -140,8 +171,11 @@ fn bursts() -> impl Strategy<Value = Vec<Vec<(u8, u8, bool, bool)>>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
-    fn after_every_burst_at_an_edge_all_words_are_the_twins(bursts in bursts(), seed: u32) {
+    fn after_every_burst_at_an_edge_all_words_are_the_twins(
+        bursts in bursts(), seed: u32, pinned in prop::collection::btree_set(0_u32..40, 0..8),
+    ) {
         let mut rig = Rig::edge(1);
+        rig.pin(0, pinned.into_iter().map(key).collect());
         rig.open(0, Window { group: 0, seed, claimed_below: Some(1 << 30) });
         for burst in bursts {
             let packet = |&(flow, ttl, claimed, strays): &(u8, u8, bool, bool)| {

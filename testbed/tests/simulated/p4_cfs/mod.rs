@@ -10,6 +10,8 @@ mod rig;
 mod traps;
 mod twin;
 
+use std::collections::BTreeSet;
+
 use calumma_edge::parse::{Parsed, parse};
 use calumma_sketch::grade::window_seed;
 use calumma_sketch::{FlowKey, KeyKind};
@@ -59,6 +61,7 @@ fn play(row_bits: u32, packets: &[Vec<u8>], each: usize, numbers: &mut Numbers) 
     rig.open(0, window(0));
     for (number, packets) in (0_u64..).zip(packets.chunks(each)) {
         let bit = (number & 1) as usize;
+        rig.pin(bit, one_in_16(packets));
         rig.open(bit, window(number));
         let before = rig.switch.statistics().recirculations;
         for packets in packets.chunks(100) {
@@ -83,6 +86,19 @@ fn play(row_bits: u32, packets: &[Vec<u8>], each: usize, numbers: &mut Numbers) 
         late.extend(of_window.cloned());
     }
     shares
+}
+
+/// Some of these packets' flows.
+fn one_in_16(packets: &[Vec<u8>]) -> BTreeSet<FlowKey> {
+    let flow = |bytes: &Vec<u8>| match parse(bytes, usize::MAX) {
+        Parsed::Flow { key, .. } => Some(key),
+        _ => None,
+    };
+    let is_one = |key: &FlowKey| {
+        let word = key.src_word() ^ key.dst_word() ^ key.ports_word();
+        word.wrapping_mul(0x9E37_79B1) >> 28 == 7
+    };
+    packets.iter().filter_map(flow).filter(is_one).collect()
 }
 
 /// Packets of a capture as they come to a switch between others: marked, with the TTL that some
@@ -192,13 +208,15 @@ proptest! {
     #[test]
     fn after_every_burst_all_words_are_the_twins(
         bursts in bursts(), seed: u32, columns in prop::sample::select(vec![COLUMNS, MOST_COLUMNS]),
+        pinned in prop::collection::btree_set(0_u8..40, 0..8),
     ) {
+        let key = |flow: u8| FlowKey::from_words(u32::from(flow) * 0x0101, 7, 0x0050_0051, 17);
         let mut rig = Rig::with_columns(KeyKind::Ipv4, 1, columns);
+        rig.pin(0, pinned.into_iter().map(key).collect());
         rig.open(0, Window { group: 0, seed, claimed_below: Some(1 << 30) });
         for burst in bursts {
             let packet = |&(flow, ttl, claimed): &(u8, u8, bool)| {
-                let key = FlowKey::from_words(u32::from(flow) * 0x0101, 7, 0x0050_0051, 17);
-                with_claim(&of_flow(&key, ttl, 0), claimed)
+                with_claim(&of_flow(&key(flow), ttl, 0), claimed)
             };
             rig.burst(&burst.iter().map(packet).collect::<Vec<_>>());
             rig.compare();

@@ -1,6 +1,6 @@
 //! The modelled switch with its table, and the twin beside it: every packet goes through both.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use calumma_edge::parse::{Parsed, parse};
@@ -245,6 +245,25 @@ impl Rig {
                 self.switch.delete_entry("windows", &entry).unwrap();
             }
         }
+    }
+
+    /// Pins flows in a group, and no others.
+    pub(super) fn pin(&mut self, group: usize, flows: BTreeSet<FlowKey>) {
+        let entry = |key: &FlowKey| {
+            Entry::new("pin")
+                .exact("window.group", group as u8)
+                .exact("hdr.ipv4.src", key.src_word())
+                .exact("hdr.ipv4.dst", key.dst_word())
+                .exact("meta.ports", key.ports_word())
+                .exact("hdr.ipv4.protocol", key.protocol())
+        };
+        for key in &self.twin.pinned[group] {
+            self.switch.delete_entry("pins", &entry(key)).unwrap();
+        }
+        for key in &flows {
+            self.switch.add_entry("pins", &entry(key)).unwrap();
+        }
+        self.twin.pinned[group] = flows;
     }
 
     /// The way of a packet that comes by a port.

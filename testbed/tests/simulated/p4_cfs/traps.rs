@@ -251,6 +251,26 @@ fn packets_that_are_lost_between_the_passes_are_missing_in_the_events() {
     assert_eq!((sums(event::SENT), sums(event::PLACED)), (2, 1));
 }
 
+/// Of more pinned flows than a row has places it has the best, as of others; no two stand alike.
+#[test]
+fn a_row_of_pinned_flows_has_the_best_of_them() {
+    let mut rig = rig(1);
+    let mut keys = of_one_row(&rig, 12);
+    let pinned = keys.split_off(6);
+    rig.pin(0, pinned.iter().copied().collect());
+    rig.burst(&keys.iter().map(|key| of_flow(key, TTL, 0)).collect::<Vec<_>>());
+    come(&mut rig, pinned.iter().rev().map(|&key| (key, TTL)));
+    come(&mut rig, pinned.iter().map(|&key| (key, TTL)));
+    let mut row = checked(&rig);
+    row.sort_by_key(|place| std::cmp::Reverse(place.standing));
+    let best: Vec<_> = pinned[..4].iter().map(|&key| (key, 2)).collect();
+    assert_eq!(counts(&row), best);
+    // Back to back, in a row that is empty.
+    rig.clear(0);
+    rig.burst(&pinned[..4].iter().map(|key| of_flow(key, TTL, 0)).collect::<Vec<_>>());
+    assert_eq!(checked(&rig).len(), 4);
+}
+
 /// Every bit of a grade at every hop, and claims that came.
 #[test]
 fn flows_stand_as_the_contract_says() {

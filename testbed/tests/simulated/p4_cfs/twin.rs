@@ -126,6 +126,8 @@ pub(super) struct Twin {
     row_bits: u32,
     columns: usize,
     pub(super) groups: [Group; 2],
+    /// Flows that come before all others, by group.
+    pub(super) pinned: [BTreeSet<FlowKey>; 2],
 }
 
 /// Where a packet's flow belongs.
@@ -139,7 +141,8 @@ struct Belongs {
 
 impl Twin {
     pub(super) fn new(family: HashFamily, keys: KeyKind, row_bits: u32, columns: usize) -> Self {
-        Self { family, keys, row_bits, columns, groups: Default::default() }
+        let (groups, pinned) = Default::default();
+        Self { family, keys, row_bits, columns, groups, pinned }
     }
 
     fn hash(&self, key: &FlowKey) -> Hashes {
@@ -159,9 +162,15 @@ impl Twin {
         let grade = grade::fold(word, HopRule::default().number(seen.ttl));
         let claims = window.claimed_below.is_some();
         let claimed = claims && seen.claimed;
-        // Better than a claimed flow is one that is not, 1, and than that one of this switch alone,
-        // 2; better than that a smaller grade.
-        let class = if seen.single { 2 } else { u32::from(!claimed) };
+        // Better than a claimed flow is one that is not, 1, than that one of this switch alone, 2,
+        // and than that one that is pinned, 3; better than that a smaller grade.
+        let class = if self.pinned[window.group as usize].contains(&seen.key) {
+            3
+        } else if seen.single {
+            2
+        } else {
+            u32::from(!claimed)
+        };
         let side = seen.side as u32;
         Belongs {
             row: self.row(&hashes),

@@ -7,6 +7,7 @@ use calumma_epoch::{EpochClock, Guards};
 use calumma_switch_host::Session;
 use calumma_switchd::notices::Inbox;
 use calumma_switchd::system::{Closed, Setup};
+use calumma_switchd::tables::TableEntry;
 use calumma_tna::{Entry, Program, Switch};
 use calumma_wire::{Domain, Secret, Side, SideKind, SystemId, SystemSetup};
 
@@ -29,6 +30,8 @@ pub(crate) fn session(system: SystemId, setup: Vec<u8>, first_epoch: u64) -> Ses
 pub(crate) struct Transit {
     pub(crate) switch: Switch,
     pub(crate) setup: Arc<dyn Setup>,
+    /// By group, the plan of its window, and what tables hold for that.
+    windows: [(Vec<u8>, Vec<TableEntry>); 2],
 }
 
 impl Transit {
@@ -42,7 +45,25 @@ impl Transit {
             let send = Entry::new("send").exact("ingress_port", port).arg("port", peer);
             switch.add_entry("port_pair", &send).unwrap();
         }
-        Self { switch, setup }
+        Self { switch, setup, windows: Default::default() }
+    }
+
+    /// Lets a plan hold for the window that an epoch is in, and none that its group had before.
+    pub(crate) fn plan(&mut self, epoch: u64, plan: &[u8]) {
+        let entries = self.setup.of_window(epoch, plan).unwrap();
+        let window = (plan.to_vec(), entries.clone());
+        let group = self.group(epoch);
+        let (_, before) = std::mem::replace(&mut self.windows[group], window);
+        for entry in before {
+            self.switch.delete_entry(&entry.table, &modelled(&entry)).unwrap();
+        }
+        for entry in entries {
+            self.switch.add_entry(&entry.table, &modelled(&entry)).unwrap();
+        }
+    }
+
+    fn group(&self, epoch: u64) -> usize {
+        ((epoch / self.setup.window()) & 1) as usize
     }
 
     /// Lets packets of the epoch's timestamp bit be recorded from now on, or no longer.
@@ -79,7 +100,7 @@ impl Transit {
         epoch: u64,
         inbox: &Inbox,
     ) -> Result<Side, String> {
-        let parity = ((epoch / self.setup.window()) & 1) as usize;
+        let parity = self.group(epoch);
         let words = self.setup.sources(side).iter().map(|source| {
             let lanes = source.registers.iter();
             let lanes = lanes.flat_map(|name| self.switch.read_register_lanes(name).unwrap());
@@ -90,7 +111,8 @@ impl Transit {
                 .collect::<Vec<u32>>()
         });
         let words: Vec<_> = words.collect();
-        let mut closed = Closed::in_time(epoch, side, Vec::new().into());
+        let plan = self.windows[parity].0.clone().into();
+        let mut closed = Closed::in_time(epoch, side, plan);
         let numbered = (0..=u8::MAX).zip(self.setup.numbered(&closed, &words));
         closed.notices =
             numbered.map(|(stream, numbers)| inbox.received(stream, &numbers)).collect();
