@@ -127,6 +127,9 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
     Counter<bit<64>, class_t>(8, CounterType_t.PACKETS) packets;
     // Packets for the network that hosts had set the bit of a claim in, in the first cell.
     Counter<bit<64>, bit<1>>(2, CounterType_t.PACKETS) taken;
+    // Packets of the network that came when their window was over, in the first cell, wherever they
+    // go on, if they do.
+    Counter<bit<64>, bit<1>>(2, CounterType_t.PACKETS) late;
     request_t request;
     window_t window;
     entry_t own;
@@ -410,6 +413,9 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
             request.events = RECORD;
             recorded = RECORDED;
         }
+        if (recorded == UNRECORDED) {
+            late.count(0);
+        }
 
         standing_of.apply(meta.hashes, ttl, claimed, pinned, single, side, window, standing,
                           goes_on);
@@ -531,8 +537,6 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
             discard();
         } else if (hdr.bridge.recorded == RECORDED) {
             packets.count(1);
-        } else if (hdr.bridge.recorded == UNRECORDED) {
-            packets.count(2);
         }
         if (meta.kind == MEASURED && to_host == 1) {
             marking.apply(hdr.ipv4.mark, given_back, meta.changed);

@@ -12,6 +12,10 @@ use crate::driver::Driver;
 pub(crate) const ENTERED: &str = "Ingress.packets";
 pub(crate) const LEFT: &str = "Egress.packets";
 
+/// Where a program counts packets that came too late as they come, dropped ones as well; others
+/// count those that leave.
+const LATE: &str = "Ingress.late";
+
 /// Something that is counted.
 #[derive(Debug, Default)]
 pub(crate) struct Total(AtomicU64);
@@ -97,7 +101,7 @@ impl Counters {
 /// When the driver refuses to read.
 pub(crate) fn packets(driver: &Driver) -> Result<[(&'static str, u64); 6], ClientError> {
     let entered: [u64; 8] = cells(driver, ENTERED)?;
-    let left: [u64; 3] = cells(driver, LEFT)?;
+    let left: [u64; 3] = left(driver)?;
     Ok([
         ("received.host", entered[2] + entered[3] + entered[6] + entered[7]),
         ("received.fabric", entered[0] + entered[1] + entered[4]),
@@ -106,6 +110,21 @@ pub(crate) fn packets(driver: &Driver) -> Result<[(&'static str, u64); 6], Clien
         ("egress.late", left[2]),
         ("unmeasured.above_fabric_mtu", entered[7]),
     ])
+}
+
+/// The first cells of the counter of packets that left; in the third are those that came too late,
+/// wherever the program counts them.
+///
+/// # Errors
+/// When the driver refuses to read.
+pub(crate) fn left<const N: usize>(driver: &Driver) -> Result<[u64; N], ClientError> {
+    let mut left = cells(driver, LEFT)?;
+    if driver.info().table(LATE).is_ok()
+        && let Some(late) = left.get_mut(2)
+    {
+        *late += cell(driver, LATE, 0)?;
+    }
+    Ok(left)
 }
 
 /// One cell of a counter of packets.

@@ -17,7 +17,7 @@ use calumma_wire::Role;
 use tracing::warn;
 
 use crate::config::CarrierKind;
-use crate::counters::{Counters, LEFT, cells};
+use crate::counters::{Counters, left};
 use crate::driver::Driver;
 use crate::gatherer::{Task, ahead_ns};
 use crate::marks::{self, Marks};
@@ -425,6 +425,6 @@ impl Pilot {
 
     /// The cells of the egress' packet counter.
     fn count(&self) -> Result<[u64; CELLS as usize], ClientError> {
-        cells(&self.driver, LEFT)
+        left(&self.driver)
     }
 }

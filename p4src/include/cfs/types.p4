@@ -45,8 +45,8 @@ const bit<2> PASSED = 0;
 const bit<2> ENTERED = 1;
 const bit<2> LEFT = 2;
 
-// What the egress counts of a packet: nothing, as it has no mark or enters in no window, that it
-// was recorded, or that it could not be.
+// What is counted of a packet: nothing, as it has no mark or enters in no window; that it was
+// recorded, as it leaves; or that it could not be, as it comes.
 const bit<8> NO_MARK = 0;
 const bit<8> RECORDED = 1;
 const bit<8> UNRECORDED = 2;

@@ -563,6 +563,10 @@ impl Session {
         for (kind, count) in counts.iter_mut().enumerate() {
             *count = self.switch.read_counter("Egress.packets", kind)?.packets;
         }
+        // Some programs count late ones as they come.
+        if let Ok(late) = self.switch.read_counter("Ingress.late", 0) {
+            counts[2] += late.packets;
+        }
         Ok(counts)
     }
 }

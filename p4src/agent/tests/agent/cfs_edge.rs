@@ -87,6 +87,7 @@ struct Software {
     clock: EpochClock,
     words: Words,
     windows: Vec<(u64, Window)>,
+    late: u64,
 }
 
 impl Software {
@@ -118,7 +119,7 @@ impl Software {
         merger.begin(clock, FIRST_EPOCH, hash_key, KeyKind::Dual, vec![half]);
         let policy = Policy { carrier: Carrier::Tos(Tos { dscp: DSCP }), ..Policy::default() };
         let worker = Worker::new(policy, Measurement::new(mailboxes.remove(0)));
-        Self { worker, merger, clock, words, windows: Vec::new() }
+        Self { worker, merger, clock, words, windows: Vec::new(), late: 0 }
     }
 
     /// Lets time run, event by event, so that records come back in time.
@@ -127,8 +128,14 @@ impl Software {
             let due_ns = self.worker.next_due_ns();
             self.worker.advance_to(due_ns.min(now_ns));
             for part in self.merger.poll() {
-                let Part::Side { system, epoch, side, record, mixed_plan, .. } = part else {
-                    continue;
+                let (system, epoch, side, record, mixed_plan) = match part {
+                    Part::Side { system, epoch, side, record, mixed_plan, .. } => {
+                        (system, epoch, side, record, mixed_plan)
+                    }
+                    Part::Sealed { late_packets, .. } => {
+                        self.late += late_packets;
+                        continue;
+                    }
                 };
                 if side == Side::ByBit {
                     let half = self.merger.system(system).unwrap();
@@ -344,6 +351,43 @@ fn entries_that_are_pinned_by_no_plan_are_refused() {
     edge.plan(FIRST_EPOCH, &[]);
     let refused = edge.side_of(SideKind::Egress, FIRST_EPOCH).unwrap_err();
     assert!(refused.contains("with standing 0x3"), "{refused}");
+}
+
+/// What comes when its window is over is counted as late by both, also where it goes no further.
+#[test]
+fn an_edge_counts_late_packets_as_a_software_edge_does() {
+    const NOWHERE: u16 = 9;
+    let (mut edge, mut software) = (modelled(), Software::new());
+    software.advance_to(software.clock.start_of(FIRST_EPOCH) + 1);
+    // Behind the end of the first epoch's group, and before it is armed for another one.
+    software.advance_to(software.clock.start_of(FIRST_EPOCH + 2) - 5_000_000);
+    edge.open(FIRST_EPOCH + 1, true);
+    let ways = [
+        (Path::Leave, FABRIC, Some(HOST)),
+        (Path::Transit, THROUGH, Some(FABRIC)),
+        // A software edge records as passed on what has no route.
+        (Path::Transit, NOWHERE, None),
+    ];
+    let mut numbers = Numbers(31);
+    let (mut late, mut recorded) = (0, 0);
+    for number in 0..300 {
+        let (path, port, to) = ways[number % 3];
+        let packet = packet(&mut numbers);
+        let epoch = FIRST_EPOCH + u64::from(numbers.below(4) == 0);
+        let bit = (epoch & 1) as u8;
+        let bytes = if number % 5 == 0 { ipv6(bit << 7) } else { with_tos(&packet, bit << 7) };
+        let sent = edge.switch.inject(port, &bytes);
+        software.pass(path, &bytes);
+        assert_eq!(sent.first().map(|(to, _)| *to), to);
+        *if epoch == FIRST_EPOCH { &mut late } else { &mut recorded } += 1;
+    }
+    software.advance_to(software.clock.start_of(FIRST_EPOCH + 3 * WINDOW));
+    assert!(late > 100 && recorded > 10);
+    assert_eq!(software.late, late);
+    let counted = edge.switch.read_counter("Ingress.late", 0).unwrap().packets;
+    assert_eq!(counted, late);
+    let side = edge.side_of(SideKind::Egress, FIRST_EPOCH).unwrap();
+    assert_eq!((side.packets, software.windows[0].1.totals.packets), (recorded, recorded));
 }
 
 /// What came on another side as well has no exact count, and may have come on any.

@@ -88,6 +88,23 @@ fn what_a_host_sends_and_has_no_way_to_go_on_is_in_no_entry() {
     assert_eq!(rig.twin.groups[0].events[event::PLACED], 2);
 }
 
+/// As at a software edge, whether they go on or not.
+#[test]
+fn packets_that_come_late_are_counted_so_wherever_they_go() {
+    let mut rig = rig();
+    let ports = [FABRIC, THROUGH, LOST];
+    let of_bit = |bit| ports.map(|port| (port, of_flow(&key(port.into()), 60, bit)));
+    rig.burst_at(&of_bit(0));
+    assert_eq!(rig.late, 0);
+    rig.burst_at(&of_bit(1));
+    assert_eq!(rig.late, 3);
+    // One that a host sends is not of the network yet.
+    rig.stamp(1);
+    rig.burst_at(&[(HOST, of_flow(&key(1), 64, 0)), (NO_WAY, of_flow(&key(1), 64, 1))]);
+    assert_eq!(rig.late, 3);
+    rig.compare();
+}
+
 #[test]
 fn a_flow_of_this_edge_alone_comes_before_all_others() {
     let mut rig = Rig::edge(1);

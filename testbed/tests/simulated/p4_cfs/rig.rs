@@ -39,6 +39,8 @@ pub(super) struct Rig {
     stamp: Option<usize>,
     /// Packets for the network that hosts had set the bit of a claim in.
     taken: u64,
+    /// Packets of the network that came when their window was over.
+    pub(super) late: u64,
 }
 
 /// What may have a mark: a flow that has a key, or a packet of IPv6, and where its header is.
@@ -187,7 +189,8 @@ impl Rig {
             switch.add_entry("hops", &Entry::new(&action).exact("ttl", ttl)).unwrap();
         }
         let twin = Twin::new(family, keys, row_bits, columns);
-        Self { switch, twin, windows: [None; 2], came: Default::default(), stamp: None, taken: 0 }
+        let (came, stamp, taken, late) = Default::default();
+        Self { switch, twin, windows: [None; 2], came, stamp, taken, late }
     }
 
     /// An edge of a network that measures IPv6 as well, and whose packets carry claims. What hosts
@@ -310,6 +313,8 @@ impl Rig {
             let enters = way.from_host.is_some() && way.to == Some(FABRIC);
             self.taken += u64::from(enters && byte & CLAIM != 0);
             let carried = self.windows[way.from_host.unwrap_or(usize::from(byte >> 7))];
+            let may_be_late = self.stamp.is_some() && way.from_host.is_none();
+            self.late += u64::from(may_be_late && header.is_some() && carried.is_none());
             // What a host sends and has no way to go on enters nowhere.
             let window = carried.filter(|_| way.from_host.is_none() || way.to.is_some());
             match (&header, window) {
@@ -345,6 +350,8 @@ impl Rig {
         if self.stamp.is_some() {
             let taken = self.switch.read_counter("Ingress.taken", 0).unwrap().packets;
             assert_eq!(taken, self.taken);
+            let late = self.switch.read_counter("Ingress.late", 0).unwrap().packets;
+            assert_eq!(late, self.late);
         }
     }
 
