@@ -43,10 +43,11 @@ const bit<32> PINS = 1 << 14;
 header bridge_h {
     bit<8> kind;
     bit<8> recorded;
+    bit<8> stays;          // 1: from host to host of this switch
     bit<16> end;
 }
 
-const bit<16> BRIDGE_BYTES = 4;
+const bit<16> BRIDGE_BYTES = 5;
 
 // Half of the words of a place.
 header record_h {
@@ -429,7 +430,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
             once_more();
         }
 
-        hdr.bridge = { UNMEASURED, recorded, 0 };
+        hdr.bridge = { UNMEASURED, recorded, 7w0 ++ single, 0 };
         if (request.collects) {
             hdr.bridge.kind = COLLECTING;
         } else if (meta.measured) {
@@ -437,10 +438,16 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
             hdr.bridge.end = meta.end;
         }
 
-        // Claims begin and end with the network: hosts get the bit of their port.
+        // Claims begin and end with the network: hosts get the bit of their port. What goes from
+        // host to host is never in it, and stays as it is.
         claim = goes_on;
         claims = window.claims;
-        if (has_claims == 1 && to_host == 1) {
+        if (single == 1) {
+            claims = false;
+            has_claims = 0;
+            marks = false;
+            marks6 = false;
+        } else if (has_claims == 1 && to_host == 1) {
             claim = given;
             claims = true;
         } else if (has_claims == 1 && meta.from_host && !window.claims) {
@@ -538,9 +545,9 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
         } else if (hdr.bridge.recorded == RECORDED) {
             packets.count(1);
         }
-        if (meta.kind == MEASURED && to_host == 1) {
+        if (meta.kind == MEASURED && to_host == 1 && hdr.bridge.stays == 0) {
             marking.apply(hdr.ipv4.mark, given_back, meta.changed);
-        } else if (takes_back6 && hdr.ipv6.isValid() && to_host == 1) {
+        } else if (takes_back6 && hdr.ipv6.isValid() && to_host == 1 && hdr.bridge.stays == 0) {
             give_back6();
         }
         hdr.bridge.setInvalid();

@@ -135,6 +135,10 @@ impl Way {
         if matches!(header, Header::Flow(..)) && !whole(bytes) {
             return None;
         }
+        // What goes from host to host is never in the network.
+        if self.from_host.is_some() && self.to_host {
+            return Some((to, bytes.to_vec()));
+        }
         let mut byte = header.byte(bytes);
         if let Some(claim) = claim {
             byte = byte & !CLAIM | if claim { CLAIM } else { 0 };
