@@ -55,7 +55,7 @@ pub use self::control::ControlQuality;
 pub use self::judge::{Judgement, Wrong};
 pub use self::network::Simulation;
 pub use self::software::Lcores;
-pub use self::stay::{Met, SwitchQuality};
+pub use self::stay::{Met, Queues, SwitchQuality};
 pub use self::systems::Systems;
 pub use self::truth::{AtSwitches, Came, Entered, EpochTruth, FlowTruth, Stranger, Treatment};
 

@@ -427,8 +427,8 @@ impl Simulation {
                     load.arrive_at_host(&mut self.truth);
                     self.nodes[sink].egress(&mut packet, now_ns);
                 } else if !load.has_crossed {
-                    let latency_ns = edge.egress(&mut packet, now_ns).1;
-                    load.arrive(&mut self.truth, (now_ns, latency_ns));
+                    let had = edge.egress(&mut packet, now_ns).1;
+                    load.arrive(&mut self.truth, (now_ns, had));
                 }
                 let last = sink.unwrap_or(load.egress());
                 let knows = self.nodes[last].takes_marks_of(&load.key);

@@ -17,7 +17,7 @@ use super::clock::SwitchClock;
 use super::network::Bytes;
 use super::paths::ProbeBytes;
 use super::software::Software;
-use super::stay::{Service, Stay, SwitchQuality};
+use super::stay::{Had, Service, Stay, SwitchQuality};
 use super::tofino::{Finished, Tofino};
 use crate::calumma::p4;
 use crate::topology::Topology;
@@ -234,6 +234,9 @@ impl Node {
     /// A packet arrives at true time `now_ns`. Gives when it departs, how long the switch has it
     /// by its own clock, and both instants by that.
     fn stay(&mut self, now_ns: u64) -> (u64, u32, Stay) {
+        if let Switch::Software(switch) = &mut self.switch {
+            switch.waiting = self.service.waiting(now_ns);
+        }
         // Where nobody asks, packets may come here out of order, and stay for no time at all.
         let Stay { arrived_ns, departed_ns } = match self.is_timed() {
             true => self.service.serve(now_ns),
@@ -244,55 +247,64 @@ impl Node {
         (departed_ns, latency_ns, Stay { arrived_ns: arrived, departed_ns: departed })
     }
 
-    /// A packet enters the network here, and gets its mark. Gives when it goes on, and how long it
-    /// was here by the switch's own clock.
-    pub(super) fn ingress(&mut self, packet: &mut Bytes, now_ns: u64) -> (u64, u32) {
+    /// What it knows of the packet that it has had last, for so long by its own clock.
+    fn had(&self, latency_ns: u32) -> Had {
+        let queued = match &self.switch {
+            Switch::Software(switch) => switch.queued,
+            Switch::Tofino(_) => None,
+        };
+        Had { latency_ns, queued }
+    }
+
+    /// A packet enters the network here, and gets its mark. Gives when it goes on, and what
+    /// the switch knows of it.
+    pub(super) fn ingress(&mut self, packet: &mut Bytes, now_ns: u64) -> (u64, Had) {
         let (departed_ns, latency_ns, stay) = self.stay(now_ns);
         match &mut self.switch {
             Switch::Software(switch) => switch.ingress(packet, stay),
             Switch::Tofino(tofino) => tofino.ingress(packet, stay),
         }
-        (departed_ns, latency_ns)
+        (departed_ns, self.had(latency_ns))
     }
 
     /// A packet goes from host to host, of this edge. Gives the same.
-    pub(super) fn cross(&mut self, packet: &mut Bytes, now_ns: u64) -> (u64, u32) {
+    pub(super) fn cross(&mut self, packet: &mut Bytes, now_ns: u64) -> (u64, Had) {
         let (departed_ns, latency_ns, stay) = self.stay(now_ns);
         match &mut self.switch {
             Switch::Software(switch) => switch.cross(packet, Path::Cross, stay),
             Switch::Tofino(tofino) => tofino.cross(packet, stay),
         }
-        (departed_ns, latency_ns)
+        (departed_ns, self.had(latency_ns))
     }
 
     /// A packet goes from host to host of this edge, where the other one has a sink of its own, as
     /// only of software switches. Gives the same.
-    pub(super) fn cross_on(&mut self, packet: &mut Bytes, now_ns: u64) -> (u64, u32) {
+    pub(super) fn cross_on(&mut self, packet: &mut Bytes, now_ns: u64) -> (u64, Had) {
         let (departed_ns, latency_ns, stay) = self.stay(now_ns);
         if let Switch::Software(switch) = &mut self.switch {
             switch.cross(packet, Path::CrossOn, stay);
         }
-        (departed_ns, latency_ns)
+        (departed_ns, self.had(latency_ns))
     }
 
     /// A packet leaves the network here for a host with a sink of its own, where this is a software
     /// switch. Gives the same.
-    pub(super) fn hand_on(&mut self, packet: &mut Bytes, now_ns: u64) -> (u64, u32) {
+    pub(super) fn hand_on(&mut self, packet: &mut Bytes, now_ns: u64) -> (u64, Had) {
         let (departed_ns, latency_ns, stay) = self.stay(now_ns);
         if let Switch::Software(switch) = &mut self.switch {
             switch.hand_on(packet, stay);
         }
-        (departed_ns, latency_ns)
+        (departed_ns, self.had(latency_ns))
     }
 
     /// A packet leaves the network here. Gives the same.
-    pub(super) fn egress(&mut self, packet: &mut Bytes, now_ns: u64) -> (u64, u32) {
+    pub(super) fn egress(&mut self, packet: &mut Bytes, now_ns: u64) -> (u64, Had) {
         let (departed_ns, latency_ns, stay) = self.stay(now_ns);
         match &mut self.switch {
             Switch::Software(switch) => switch.egress(packet, stay),
             Switch::Tofino(tofino) => tofino.egress(packet, stay),
         }
-        (departed_ns, latency_ns)
+        (departed_ns, self.had(latency_ns))
     }
 
     /// A burst of packets passes from fabric to fabric; those that are `accepted`, by position, go
@@ -302,7 +314,7 @@ impl Node {
         packets: &mut [Bytes],
         now_ns: u64,
         accepted: impl Fn(usize) -> bool,
-    ) -> (u64, u32) {
+    ) -> (u64, Had) {
         let (departed_ns, latency_ns, stay) = self.stay(now_ns);
         match &mut self.switch {
             Switch::Software(switch) => switch.pass(packets, stay, accepted),
@@ -311,7 +323,7 @@ impl Node {
                 packets.for_each(|(at, packet)| tofino.transit(packet, stay, accepted(at)));
             }
         }
-        (departed_ns, latency_ns)
+        (departed_ns, self.had(latency_ns))
     }
 
     /// Packets of a flow enter the network here, back to back.

@@ -13,7 +13,7 @@ use super::Detail;
 use super::network::{Bytes, Simulation, bytes};
 use super::node::Node;
 use super::numbers::Numbers;
-use super::stay::{OnWay, Stay};
+use super::stay::{Had, OnWay, Stay};
 use super::truth::{Account, FlowTruth, Stranger, Touched};
 use super::way::Load;
 use crate::topology::{Point, Segment};
@@ -35,9 +35,9 @@ struct Sent {
     run: MarkedRun,
     /// A packet, and what it met where it entered.
     bytes: Option<(Bytes, OnWay)>,
-    /// Of one that goes from host to host, and has been recorded as such: how long the edge had
+    /// Of one that goes from host to host, and has been recorded as such: what the edge knows of
     /// it.
-    crosses: Option<u32>,
+    crosses: Option<Had>,
     account: Account,
 }
 
@@ -130,13 +130,13 @@ impl Simulation {
                 (true, false) => Node::cross,
                 (true, true) => Node::cross_on,
             };
-            let (departed_ns, latency_ns) = enter(node, &mut packet, now_ns);
+            let (departed_ns, had) = enter(node, &mut packet, now_ns);
             let mut met = OnWay::default();
             if crosses && !goes_on {
                 met.has_stack = true;
             } else {
                 let stayed = Stay { arrived_ns: now_ns, departed_ns };
-                met.pass(from, (before, packet.bytes().len()), (latency_ns, stayed));
+                met.pass(from, (before, packet.bytes().len()), (had, stayed));
             }
             // Its header is whole.
             let run = match self.setup.carrier.read_frame(packet.bytes()) {
@@ -148,7 +148,7 @@ impl Simulation {
                 let truth = FlowTruth::new(flow.key, from).on_way(flow.way.clone(), number == 0);
                 self.truth.open(measured_in, truth)
             });
-            let crosses = crosses.then_some(latency_ns);
+            let crosses = crosses.then_some(had);
             let (at, now_ns) = (at as usize, (departed_ns, now_ns));
             let bytes = Some((packet, met));
             self.send(Sent { at, epoch, now_ns, first: number, run, bytes, crosses, account })?;
@@ -177,8 +177,8 @@ impl Simulation {
         if let Some((packet, met)) = bytes {
             (load.bytes, load.met) = (Some(packet), met);
         }
-        if let Some(latency_ns) = crosses.filter(|_| !self.has_sinks(from)) {
-            load.arrive(&mut self.truth, (now_ns.1, latency_ns));
+        if let Some(had) = crosses.filter(|_| !self.has_sinks(from)) {
+            load.arrive(&mut self.truth, (now_ns.1, had));
         }
         self.pass(load, now_ns)
     }

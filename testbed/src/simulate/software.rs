@@ -8,6 +8,8 @@ use calumma_controller::report;
 use calumma_edge::control::paths::Order;
 use calumma_edge::control::systems::{Finished, Systems};
 use calumma_plane::carrier::Carrier;
+use calumma_plane::int::Instructions;
+use calumma_plane::int::around::{Came, Queued};
 use calumma_plane::packet::Packet;
 use calumma_plane::parse::{Parsed, PlainFlows, parse};
 use calumma_plane::probe::{LcoreProbes, ProbeLine};
@@ -75,6 +77,10 @@ pub(super) struct Software {
     found: ProbeLine,
     /// Longest IP packet that it sends with a stack.
     pub(super) mtu: u16,
+    /// Packets that are in its receive queue when the next one comes.
+    pub(super) waiting: u32,
+    /// The same of the last one, where stacks ask for it.
+    pub(super) queued: Option<u32>,
 }
 
 impl Software {
@@ -95,7 +101,8 @@ impl Software {
         let mut workers: Vec<Worker> = mailboxes.into_iter().map(worker).collect();
         let (probes, found) = LcoreProbes::new();
         workers[0].probes = probes;
-        Self { workers, rss, turn: 0, systems, routes, found, mtu: u16::MAX }
+        let (mtu, waiting, queued) = (u16::MAX, 1, None);
+        Self { workers, rss, turn: 0, systems, routes, found, mtu, waiting, queued }
     }
 
     /// The lcore that a packet comes to.
@@ -203,6 +210,12 @@ impl Software {
             worker.advance_to(stay.arrived_ns);
         }
         worker.received_by(port);
+        let asks = worker.asks_around() & Instructions::QUEUE != 0;
+        self.queued = asks.then_some(self.waiting);
+        if let Some(waiting) = self.queued {
+            let queued = Queued::of_poll(Some(waiting), 1, true);
+            worker.came(Some(Came::by(port, Some(queued))));
+        }
         lcore
     }
 

@@ -53,6 +53,15 @@ pub(super) struct Stay {
     pub(super) departed_ns: u64,
 }
 
+/// What a switch knows of a packet that it had.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Had {
+    /// For how long, by its own clock.
+    pub(super) latency_ns: u32,
+    /// How many packets waited in its receive queue, where stacks ask for that.
+    pub(super) queued: Option<u32>,
+}
+
 /// A switch's receive queue, and who takes packets out of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Service {
@@ -70,12 +79,45 @@ impl Service {
         self.quality
     }
 
+    /// How long it takes for a packet.
+    fn takes_ns(&self) -> u64 {
+        let rate_pps = self.quality.rate_pps;
+        if rate_pps > 0.0 { (1e9 / rate_pps) as u64 } else { 0 }
+    }
+
+    /// How many packets there are in the queue with one that arrives at true time `now_ns`, that
+    /// included.
+    pub(super) fn waiting(&self, now_ns: u64) -> u32 {
+        let others_ns = self.free_ns.saturating_sub(now_ns);
+        let others = others_ns.checked_div(self.takes_ns()).unwrap_or(0);
+        u32::try_from(others + 1).unwrap_or(u32::MAX - 1)
+    }
+
     /// A packet arrives at true time `now_ns`.
     pub(super) fn serve(&mut self, now_ns: u64) -> Stay {
-        let SwitchQuality { latency_us, rate_pps, .. } = self.quality;
-        let takes_ns = if rate_pps > 0.0 { (1e9 / rate_pps) as u64 } else { 0 };
+        let (latency_us, takes_ns) = (self.quality.latency_us, self.takes_ns());
         self.free_ns = (self.free_ns.max(now_ns) + takes_ns).min(now_ns + MOST_WAIT_NS);
         Stay { arrived_ns: now_ns, departed_ns: self.free_ns + (latency_us * 1e3) as u64 }
+    }
+}
+
+/// How long a switch's receive queue was when packets came.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Queues {
+    /// Packets that it is known of.
+    pub packets: u64,
+    /// The sum of the lengths.
+    pub sum: u64,
+    /// The longest.
+    pub max: u32,
+}
+
+impl Queues {
+    /// Adds those of other packets.
+    pub fn add(&mut self, other: &Self) {
+        self.packets += other.packets;
+        self.sum += other.sum;
+        self.max = self.max.max(other.max);
     }
 }
 
@@ -92,6 +134,8 @@ pub struct Met {
     pub paths: BTreeMap<Vec<usize>, u64>,
     /// By switch, how long it had each of those that say so, in nanoseconds.
     pub latencies: BTreeMap<usize, Vec<u32>>,
+    /// By switch, its queue, as those met it that say so.
+    pub queues: BTreeMap<usize, Queues>,
     /// By the switches at both ends, how long each of those whose stack is whole was really on the
     /// link, in nanoseconds.
     pub links: BTreeMap<(usize, usize), Vec<u64>>,
@@ -109,8 +153,20 @@ impl Met {
         for (switch, latencies) in &other.latencies {
             self.latencies.entry(*switch).or_default().extend(latencies);
         }
+        for (switch, queues) in &other.queues {
+            self.queues.entry(*switch).or_default().add(queues);
+        }
         for (link, on_it_ns) in &other.links {
             self.links.entry(*link).or_default().extend(on_it_ns);
+        }
+    }
+
+    /// Adds what a switch says of a packet.
+    fn had(&mut self, switch: usize, had: Had) {
+        self.latencies.entry(switch).or_default().push(had.latency_ns);
+        if let Some(queued) = had.queued {
+            let one = Queues { packets: 1, sum: queued.into(), max: queued };
+            self.queues.entry(switch).or_default().add(&one);
         }
     }
 }
@@ -127,7 +183,7 @@ pub(super) struct OnWay {
 #[derive(Clone, Copy, Debug)]
 struct Hop {
     switch: usize,
-    latency_ns: u32,
+    had: Had,
     /// When it came and went, by true time.
     stayed: Stay,
 }
@@ -137,13 +193,13 @@ const HEADER: usize = 16;
 
 impl OnWay {
     /// A packet that was `before` bytes long when it came to a switch of Calumma's leaves it with
-    /// `after` bytes, having stayed for `latency_ns` by the switch's clock, from and until when
-    /// `stayed` says.
+    /// `after` bytes, having stayed from and until when `stayed` says. `had` is what the switch
+    /// knows of that.
     pub(super) fn pass(
         &mut self,
         switch: usize,
         (before, after): (usize, usize),
-        (latency_ns, stayed): (u32, Stay),
+        (had, stayed): (Had, Stay),
     ) {
         let pushed = match self.has_stack {
             false => {
@@ -154,13 +210,13 @@ impl OnWay {
         };
         self.is_partial |= self.has_stack && !pushed;
         if self.has_stack && pushed {
-            self.hops.push(Hop { switch, latency_ns, stayed });
+            self.hops.push(Hop { switch, had, stayed });
         }
     }
 
-    /// It has come to a sink that is an edge at `now_ns`, which had it for `latency_ns`.
-    pub(super) fn arrive(&self, sink: usize, (now_ns, latency_ns): (u64, u32), met: &mut Met) {
-        met.latencies.entry(sink).or_default().push(latency_ns);
+    /// It has come to a sink that is an edge at `now_ns`, which knows `had` of it.
+    pub(super) fn arrive(&self, sink: usize, (now_ns, had): (u64, Had), met: &mut Met) {
+        met.had(sink, had);
         self.end_at(Some((sink, now_ns)), met);
     }
 
@@ -179,9 +235,7 @@ impl OnWay {
         let switches = self.hops.iter().map(|hop| hop.switch);
         let path = switches.chain(sink.map(|(sink, _)| sink)).collect();
         *met.paths.entry(path).or_default() += 1;
-        for &Hop { switch, latency_ns, .. } in &self.hops {
-            met.latencies.entry(switch).or_default().push(latency_ns);
-        }
+        self.hops.iter().for_each(|&Hop { switch, had, .. }| met.had(switch, had));
         let arrivals = self.hops.iter().map(|hop| (hop.switch, hop.stayed.arrived_ns));
         let arrivals = arrivals.skip(1).chain(sink);
         for (from, (to, arrived_ns)) in self.hops.iter().zip(arrivals).filter(|_| !self.is_partial)

@@ -15,7 +15,7 @@ use super::nat;
 use super::network::{Bytes, IP_OFFSET, bytes};
 use super::node::Node;
 use super::numbers::Numbers;
-use super::stay::{OnWay, Stay};
+use super::stay::{Had, OnWay, Stay};
 use super::truth::{Account, Touched, Treatment, Truths};
 use crate::carrier::Carrier;
 use crate::topology::{Link, LinkQuality, Topology, Way};
@@ -316,10 +316,10 @@ impl Load {
         if let Some(packet) = &mut self.bytes {
             let before = packet.bytes().len();
             let accepted = |_| !left.is_empty();
-            let (at_ns, latency_ns) = switch.pass(std::slice::from_mut(packet), now_ns, accepted);
+            let (at_ns, had) = switch.pass(std::slice::from_mut(packet), now_ns, accepted);
             let place = self.way.switch(self.at / 2);
             let stayed = Stay { arrived_ns: now_ns, departed_ns: at_ns };
-            self.met.pass(place, (before, packet.bytes().len()), (latency_ns, stayed));
+            self.met.pass(place, (before, packet.bytes().len()), (had, stayed));
             return at_ns;
         }
         let mut at_ns = now_ns;
@@ -381,19 +381,19 @@ impl Load {
         }
     }
 
-    /// A packet has come to its sink at `now_ns`, which had it for `latency_ns`.
-    pub(super) fn arrive(&self, truths: &mut Truths, (now_ns, latency_ns): (u64, u32)) {
+    /// A packet has come to its sink at `now_ns`, which knows `had` of it.
+    pub(super) fn arrive(&self, truths: &mut Truths, (now_ns, had): (u64, Had)) {
         if let Some(flow) = truths.flow(self.account) {
-            self.met.arrive(self.egress(), (now_ns, latency_ns), &mut flow.met);
+            self.met.arrive(self.egress(), (now_ns, had), &mut flow.met);
         }
     }
 
     /// A packet goes on from its last switch, which may push, to the host's own sink.
     pub(super) fn hand_on(&mut self, edge: &mut Node, packet: &mut Bytes, now_ns: u64) {
         let before = packet.bytes().len();
-        let (departed_ns, latency_ns) = edge.hand_on(packet, now_ns);
+        let (departed_ns, had) = edge.hand_on(packet, now_ns);
         let stayed = Stay { arrived_ns: now_ns, departed_ns };
-        self.met.pass(self.egress(), (before, packet.bytes().len()), (latency_ns, stayed));
+        self.met.pass(self.egress(), (before, packet.bytes().len()), (had, stayed));
     }
 
     /// A packet has come to its host, which is no hop.

@@ -9,7 +9,9 @@ use calumma_cfs_analysis::Found as Counted;
 use calumma_sketch::KeyKind;
 use calumma_sketchint_analysis::report::Found;
 use calumma_testbed::scenario::{Played, Scenario, play};
-use calumma_testbed::simulate::{Detail, Met, Setup, Simulation, SwitchClock, Systems};
+use calumma_testbed::simulate::{
+    Detail, Met, Setup, Simulation, SwitchClock, SwitchQuality, Systems,
+};
 use calumma_testbed::topology::{LinkQuality, Topology};
 use calumma_testbed::workload::{Sizes, Traffic};
 use serde_json::json;
@@ -54,6 +56,7 @@ scenarios! {
     mtu
     overload
     path_change
+    queues
     share
     signature
     sink_restart
@@ -125,6 +128,46 @@ fn switches_in_between_count_the_flows_that_hosts_send() {
     assert!(is_on);
     let all = [6, 17, 132].map(|proto| [false, true].map(|ipv6| counted.get(&(proto, ipv6))));
     assert!(all.as_flattened().iter().all(|of| of > &Some(&20)), "{counted:?}");
+}
+
+/// Whatever packets a switch says a latency of, its own included as a sink, it says a queue of.
+#[test]
+fn sinks_say_how_long_their_own_queues_were() {
+    let name = "leaf-spine:2x2 s1=software s2=software";
+    let topology = Topology::load(name, Path::new("."), LinkQuality::default()).unwrap();
+    let section = json!({ "window_epochs": 4, "instructions": ["node-id", "latency", "queue"] });
+    let systems = Systems {
+        on: vec!["sketchint".to_owned()],
+        sections: BTreeMap::from([("sketchint".to_owned(), section)]),
+        ..Systems::default()
+    };
+    let setup = Setup { systems, ..setup(Detail::Packets { spread: 0.9 }, 13) };
+    let clocks = SwitchClock::draw(13, 4, 100.0, 5.0);
+    let mut simulation = Simulation::new(setup, topology, clocks).unwrap();
+    let slow = SwitchQuality { rate_pps: 20_000.0, ..SwitchQuality::default() };
+    simulation.set_switches(vec![slow; 4]);
+    let traffic = Traffic { flows: 200, sizes: Sizes::Constant(4), ..Traffic::default() };
+    simulation.set_traffic(vec![traffic]).unwrap();
+    for _ in 0..24 {
+        simulation.run_epoch().unwrap();
+    }
+    simulation.finish().unwrap();
+    let mut windows = 0;
+    for of in simulation.take_reports() {
+        let report = of.report.as_type::<SystemReport<Found>>().unwrap();
+        if !report.complete || report.findings.state != "on" {
+            continue;
+        }
+        windows += 1;
+        assert_eq!(report.findings.nodes.len(), 4);
+        for node in &report.findings.nodes {
+            let queue = node.queue.as_ref().unwrap();
+            assert_eq!(Some(queue.packets), node.packets, "{}", node.node);
+            assert_eq!(queue.unit.as_deref(), Some("packets"));
+            assert!(queue.max > 1 && queue.mean > 1.0 && !queue.at_least, "{queue:?}");
+        }
+    }
+    assert!(windows > 1, "{windows}");
 }
 
 /// Of each large flow whose key a Tofino keeps it names a way that packets of it came by.

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use calumma_analysis::Flow;
 use calumma_sketchint_analysis::report::{
-    FlowReport, Found, HopReport, InSwitches, Latency, LinkReport,
+    FlowReport, Found, HopReport, InSwitches, Latency, LinkReport, Queue,
 };
 
-use crate::simulate::{EpochTruth, Met};
+use crate::simulate::{EpochTruth, Met, Queues};
 use crate::topology::Topology;
 use crate::workload::is_host;
 
@@ -145,6 +145,16 @@ impl<'a> Known<'a> {
             if let Some(wrong) = latency_contradicts(&node.latency_us, &latencies) {
                 return Some(format!("{}: {wrong}", node.node));
             }
+            let mut queues = Queues::default();
+            let switch = self.topology.position(&node.node);
+            let of_flows = self.flows.values().filter_map(|met| met.queues.get(&switch?));
+            of_flows.for_each(|of| queues.add(of));
+            // Of one that a sink did not distinguish, some packets are not counted.
+            if node.packets.is_some()
+                && let Some(wrong) = queue_contradicts(node.queue.as_ref(), &queues)
+            {
+                return Some(format!("{}: {wrong}", node.node));
+            }
         }
         let mut on_links: BTreeMap<(&str, &str), Vec<u64>> = BTreeMap::new();
         for (&(from, to), on_it_ns) in self.flows.values().flat_map(|met| &met.links) {
@@ -161,6 +171,18 @@ impl<'a> Known<'a> {
         let missing = all.iter().find(|(name, of)| !of.is_empty() && !named.contains(*name))?.0;
         Some(format!("nothing of {missing}, by which packets came"))
     }
+}
+
+fn queue_contradicts(reported: Option<&Queue>, met: &Queues) -> Option<String> {
+    let is_right = match reported {
+        None => met.packets == 0,
+        Some(of) => {
+            let mean = met.sum as f64 / met.packets as f64;
+            (of.packets, of.max, of.at_least) == (met.packets, met.max, false)
+                && (of.mean - mean).abs() <= 1e-9 * mean
+        }
+    };
+    (!is_right).then(|| format!("a queue of {reported:?}, packets met {met:?}"))
 }
 
 /// Whether two latencies in microseconds are the same but for rounding.
@@ -270,4 +292,24 @@ fn latency_contradicts(reported: &Latency, sorted: &[u32]) -> Option<String> {
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_is_that_which_all_packets_met_that_say_it() {
+        let (none, met) = (Queues::default(), Queues { packets: 4, sum: 10, max: 6 });
+        let of = |packets, mean, max| Queue { unit: None, at_least: false, packets, mean, max };
+        let right = of(4, 2.5, 6);
+        assert_eq!(queue_contradicts(Some(&right), &met), None);
+        assert_eq!(queue_contradicts(None, &none), None);
+        let at_least = Queue { at_least: true, ..right.clone() };
+        for wrong in [of(3, 2.5, 6), of(4, 2.6, 6), of(4, 2.5, 7), at_least] {
+            assert!(queue_contradicts(Some(&wrong), &met).is_some(), "{wrong:?}");
+        }
+        assert!(queue_contradicts(None, &met).is_some());
+        assert!(queue_contradicts(Some(&right), &none).is_some());
+    }
 }
