@@ -41,6 +41,9 @@ pub struct Comparison {
     pub epochs: usize,
     /// Reasons for which epochs were incomplete, and how many were for each.
     pub incomplete: BTreeMap<String, usize>,
+    /// Complete epochs of which the reports say themselves that what is missing may not be lost:
+    /// packets came late, or under another mark.
+    pub inexact: usize,
 }
 
 impl Comparison {
@@ -67,7 +70,8 @@ impl Comparison {
                 reported: reported.get(flow).copied().unwrap_or_default(),
             })
             .collect();
-        Self { rows, epochs: reports.len(), incomplete }
+        let inexact = reports.iter().filter(|report| report.complete && !report.exact).count();
+        Self { rows, epochs: reports.len(), incomplete, inexact }
     }
 
     /// Flows on which the two sides differ.
@@ -110,6 +114,9 @@ impl Comparison {
         );
         for (reason, epochs) in &self.incomplete {
             text += &format!("{epochs} incomplete epochs: {reason}\n");
+        }
+        if self.inexact > 0 {
+            text += &format!("{} complete epochs are reported not to be exact\n", self.inexact);
         }
         text += &match self.differences() {
             0 => "equal for every flow\n".to_owned(),
