@@ -36,8 +36,8 @@ const bit<32> PENDING = 1 << 12;
 const bit<32> EVENTS = 1 << 4;
 const bit<32> RUNS = 1 << 12;
 
-// Flows that are pinned in both groups, twice as many as ever are: however their hashes fall, each
-// finds a place.
+// Flows that are pinned in both groups. There is room for twice the most that plans name, so that
+// each finds a place however their hashes fall.
 const bit<32> PINS = 1 << 14;
 
 header bridge_h {

@@ -75,16 +75,8 @@ fn marks_number_the_hops_of_flows_that_tables_count_as_one() {
             let home = homes[&key(flow)];
             for hop in list(flow, "hops") {
                 let node = text(&hop["node"]);
-                let number = match node.starts_with('s') {
-                    true => 1,
-                    false => {
-                        if node == home {
-                            0
-                        } else {
-                            2
-                        }
-                    }
-                };
+                let of_leaf = if node == home { 0 } else { 2 };
+                let number = if node.starts_with('s') { 1 } else { of_leaf };
                 assert_eq!(hop["hop"], number, "{node} of {flow}, which entered at {home}");
                 let counts = exact.entry((node.to_owned(), number)).or_default();
                 *counts += u32::from(hop["exact"] == true);
