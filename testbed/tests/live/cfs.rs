@@ -10,7 +10,7 @@ use calumma_testbed::live::Live;
 use calumma_testbed::scenario::{Scenario, play_in};
 use serde_json::Value;
 
-use crate::machine::alone;
+use crate::machine::{alone, unless_torn};
 
 const TESTBED: &str = env!("CARGO_BIN_EXE_calumma-testbed");
 const SCENARIOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios/live/cfs");
@@ -232,16 +232,9 @@ fn play(scenario: &str, out: &Path) -> Live {
         assert!(wrong.is_empty(), "{wrong:?}, {:?}", played.doubts);
         (played, live)
     };
-    let mut played = play();
-    // A machine that stands still for longer than the guards leaves windows incomplete: once more
-    // then. What is wrong is wrong the first time.
-    if !played.0.holds() {
-        let (of, live) = played;
-        eprintln!("once more: {:?}, {:?}", of.verdicts, of.doubts);
-        drop(live);
-        played = play();
-    }
-    let (played, live) = played;
+    let (played, live) = unless_torn(play, |(played, _)| {
+        (!played.holds()).then(|| format!("{:?}, {:?}", played.verdicts, played.doubts))
+    });
     assert!(played.holds(), "{:?}, {:?}", played.verdicts, played.doubts);
     assert!(played.doubts.is_empty(), "{:?}", played.doubts);
     live

@@ -8,7 +8,7 @@ use calumma_testbed::demo::{self, Demo, Network};
 use calumma_testbed::fabric::Tunnel;
 use calumma_testbed::traffic::Mix;
 
-use crate::machine::alone;
+use crate::machine::{alone, unless_torn};
 
 const TESTBED: &str = env!("CARGO_BIN_EXE_calumma-testbed");
 
@@ -67,17 +67,18 @@ fn reports_what_the_kernel_counts(network: &Network, ipv6: bool) -> Demo {
     let _alone = alone();
     let out = std::env::temp_dir().join(format!("calumma-demo-{}", std::process::id()));
     let mix = Mix { seconds: 4, tcp_mbit: 200, udp_mbit: 50, connections: 200, ipv6 };
-    let run =
-        || demo::run(&ChameleMon, &mix, network, Path::new(TESTBED), &out).expect("the demo runs");
-    let mut demo = run();
-    // Where the machine stands still for longer than the guards, epochs are incomplete, or packets
-    // late by an epoch, of which reports say that they may be lost or not: once more then.
-    let comparison = &demo.comparison;
-    if !comparison.incomplete.is_empty() || !demo.is_equal() && comparison.inexact > 0 {
-        eprintln!("once more: {}", demo.to_text());
-        fs::remove_dir_all(&out).expect("what the demo wrote can be removed");
-        demo = run();
-    }
+    let run = || {
+        let _ = fs::remove_dir_all(&out);
+        demo::run(&ChameleMon, &mix, network, Path::new(TESTBED), &out).expect("the demo runs")
+    };
+    // Epochs are incomplete then, or packets late by an epoch, of which reports say that they may be
+    // lost or not.
+    let demo = unless_torn(run, |demo| {
+        let comparison = &demo.comparison;
+        let is_torn =
+            !comparison.incomplete.is_empty() || !demo.is_equal() && comparison.inexact > 0;
+        is_torn.then(|| demo.to_text())
+    });
     assert!(demo.is_equal(), "{}", demo.to_text());
     assert!(demo.passage.only_routers_dropped(), "{}", demo.to_text());
     let rows = &demo.comparison.rows;

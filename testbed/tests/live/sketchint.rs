@@ -13,7 +13,7 @@ use calumma_testbed::live::{Came, Comparison, Live};
 use calumma_testbed::scenario::{Scenario, play_in};
 use serde_json::Value;
 
-use crate::machine::alone;
+use crate::machine::{alone, unless_torn};
 
 const TESTBED: &str = env!("CARGO_BIN_EXE_calumma-testbed");
 
@@ -287,13 +287,13 @@ fn three_systems_are_exact_side_by_side_and_a_sink_that_is_killed_stops_the_sour
 fn the_demo_equals_what_was_captured() {
     let _alone = alone();
     let out = folder("demo");
-    let run = || demo::run_sketchint(5, Path::new(TESTBED), &out).expect("the demo runs");
-    let mut demo = run();
-    // A machine that stands still makes latencies that nobody can measure: once more then.
-    if !demo.is_equal() && demo.differs_by_latency_alone() {
-        eprintln!("once more: {}", demo.to_text());
-        demo = run();
-    }
+    let demo = unless_torn(
+        || demo::run_sketchint(5, Path::new(TESTBED), &out).expect("the demo runs"),
+        |demo| {
+            let is_torn = !demo.is_equal() && demo.differs_by_latency_alone();
+            is_torn.then(|| demo.to_text())
+        },
+    );
     assert!(demo.is_equal(), "{}", demo.to_text());
     let truth = fs::read_to_string(out.join("truth.json")).expect("what was captured");
     let truth: Value = serde_json::from_str(&truth).expect("JSON");
@@ -339,12 +339,10 @@ fn play_all(name: &str) -> Finished {
         let collected = live.take_collected();
         (played, compared, (live.totals().clone(), live.path_mtus().cloned(), collected))
     };
-    let (mut played, mut compared, mut counted) = once();
-    // Where the machine stands still for longer than the guards, windows are incomplete.
-    if !played.holds() {
-        eprintln!("{name} once more: {:?}, {:?}", played.verdicts, played.doubts);
-        (played, compared, counted) = once();
-    }
+    let (played, compared, counted) = unless_torn(once, |(played, ..)| {
+        let why = || format!("{name}: {:?}, {:?}", played.verdicts, played.doubts);
+        (!played.holds()).then(why)
+    });
     assert!(played.holds(), "{name}: {:?}, {:?}", played.verdicts, played.doubts);
     let text = fs::read_to_string(out.join("sketchint.jsonl")).expect("reports");
     let reports = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
