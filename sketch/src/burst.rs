@@ -40,6 +40,13 @@ pub(crate) fn select(entries: &[u32; 4], class: u32) -> u32 {
     if class >= 2 { high } else { low }
 }
 
+/// A bit for each of so many packets, all that are in a burst at most.
+#[inline(always)]
+pub fn first(packets: usize) -> u32 {
+    let bits = 1_u64.wrapping_shl(packets.min(BURST) as u32) - 1;
+    bits as u32
+}
+
 /// The numbers of the bits that are set, the lowest first.
 #[inline(always)]
 pub fn ones(mut bits: u32) -> impl Iterator<Item = usize> + Clone {

@@ -84,7 +84,10 @@ impl Analysis {
             Measuring::AllAndCfs => vec!["chamelemon", "cfs"],
             Measuring::All | Measuring::Classifier => vec!["chamelemon"],
         };
-        let tables = if measuring.has_cfs() { "[cfs]\nentries = 10_000\n" } else { "" };
+        let tables = match measuring.has_cfs() {
+            true => "[cfs]\nentries = 10_000\nresidual = \"fermat\"\n",
+            false => "",
+        };
         Self { systems, sections: format!("{attention}{tables}") }
     }
 }

@@ -6,7 +6,7 @@ use super::order::{Order, Rank, Words};
 use super::refused::Refused;
 use super::selection::{PASSES, Selection};
 use super::sink::{Flow, Flows, Sink, Turnover};
-use crate::burst::BURST;
+use crate::burst::{BURST, first, ones};
 use crate::hash::{HashColumns, HashFamily, Hashes};
 use crate::key::Key;
 use crate::memory::{Arena, Array, lines_of};
@@ -250,18 +250,26 @@ impl<K: Key, V: Copy + Default> BoundedTable<K, V> {
         }
     }
 
-    /// As [`record_burst`](Self::record_burst), at most [`BURST`] packets with these hashes, within
-    /// work that already runs on `isa`.
+    /// As [`record_burst`](Self::record_burst), at most [`BURST`] packets with these hashes, of which
+    /// `chosen` has a bit for each that is recorded, within work that already runs on `isa`.
     #[inline(always)]
     pub fn record(
         &mut self,
         isa: impl Isa,
-        keys: &[K],
+        (keys, chosen): (&[K], u32),
         hashes: &HashColumns,
         ranks: &[Rank],
         sink: &mut impl Sink<K, V>,
     ) {
-        self.record_by(isa, keys, ranks, |packet| Words::of(&hashes.of(packet)), sink);
+        let words = |packet: usize| Words::of(&hashes.of(packet));
+        self.record_by(isa, (keys, chosen), ranks, words, sink);
+    }
+
+    /// Notes a run of packets of a flow that was refused with this order: what recording them would
+    /// do, which refuses them again.
+    #[inline(always)]
+    pub fn refuse_again(&mut self, order: Order) {
+        self.turnover.filtered += u64::from(order <= self.limit);
     }
 
     /// Records so many packets of one flow, back to back.
@@ -283,16 +291,17 @@ impl<K: Key, V: Copy + Default> BoundedTable<K, V> {
     fn record_by(
         &mut self,
         isa: impl Isa,
-        keys: &[K],
+        (keys, chosen): (&[K], u32),
         ranks: &[Rank],
         words: impl Fn(usize) -> Words,
         sink: &mut impl Sink<K, V>,
     ) {
         let mut runs: [Arrival; BURST] = [Arrival::default(); BURST];
         let mut number = 0_usize;
-        for (packet, key) in keys.iter().enumerate() {
+        for packet in ones(chosen & first(keys.len())) {
             if let Some(last) = number.checked_sub(1)
-                && keys[packet - 1] == *key
+                && runs[last].end == packet
+                && keys[packet - 1] == keys[packet]
             {
                 runs[last].end = packet + 1;
                 continue;
@@ -513,7 +522,7 @@ where
 
     #[inline(always)]
     fn work(self, isa: impl Isa) {
-        self.table.record_by(isa, self.keys, self.ranks, self.words, self.sink);
+        self.table.record_by(isa, (self.keys, u32::MAX), self.ranks, self.words, self.sink);
     }
 }
 

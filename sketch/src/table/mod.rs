@@ -70,7 +70,7 @@ pub use self::bounded::{BoundedTable, Capacity};
 pub use self::filter::BITS_OF_A_FLOW;
 pub(crate) use self::filter::{Filter, Noted};
 pub(crate) use self::index::Bucket as IndexBucket;
-pub use self::order::{Rank, Words};
+pub use self::order::{Order, Rank, Words};
 pub use self::refused::{Refused, Spot};
 pub use self::rows::{RowTable, Shape};
 pub use self::sink::{Flow, Flows, Sink, Turnover};

@@ -34,14 +34,15 @@ const TIE: u32 = 29;
 /// place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(transparent)]
-pub(crate) struct Order(pub(crate) u64);
+pub struct Order(pub(crate) u64);
 
 impl Order {
     /// Not less than that of any flow.
-    pub(crate) const LAST: Self = Self(u64::MAX >> 1);
+    pub const LAST: Self = Self(u64::MAX >> 1);
 
+    /// That of a flow of this rank whose hashes have these words.
     #[inline(always)]
-    pub(crate) fn new(rank: Rank, words: &Words) -> Self {
+    pub fn new(rank: Rank, words: &Words) -> Self {
         Self(rank.0 << TIE | u64::from(words.tie >> (32 - TIE)))
     }
 

@@ -1,26 +1,22 @@
 //! What one lcore keeps of a window.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use calumma_epoch::EpochClock;
 use calumma_plane::carrier::Way;
 use calumma_plane::parse::detail::IpFields;
 use calumma_plane::{FlowSet, Record};
-use calumma_sketch::burst::ones;
-use calumma_sketch::grade::{self, Chosen, Claims};
-use calumma_sketch::residual::{Counts, Residual as _};
-use calumma_sketch::simd::{Isa, Work};
-use calumma_sketch::sketchint::flow_word;
-use calumma_sketch::table::{BoundedTable, Capacity, Rank, Sink};
-use calumma_sketch::{
-    Arena, BURST, HashColumns, HashFamily, Hashes, HyperLogLog, Key, KeyKind, WideKey,
-};
+use calumma_sketch::grade::{self, Claims};
+use calumma_sketch::simd::Isa;
+use calumma_sketch::table::{BoundedTable, Capacity, Rank};
+use calumma_sketch::{Arena, HashColumns, HashFamily, Hashes, HyperLogLog, Key};
 
+use super::cache::RefusedCache;
 use super::counted::Counted;
 use super::ends::Ends;
-use super::guard::{Guard, Lives};
+use super::guard::Guard;
 use super::notices::Noticing;
+use super::recording::Recording;
 use crate::frames::{Graded, Overrides, Residual, Setup, Sizes, even};
 
 /// What all of a switch's records have in common.
@@ -42,7 +38,7 @@ impl Common {
     /// The grade by a rule of a flow whose first packet had come so far: [`Setup::grade_at`],
     /// within work that already runs on `isa`.
     #[inline(always)]
-    fn grade(&self, isa: impl Isa, by: Graded, of: (&Hashes, u32), way: Way) -> u32 {
+    pub(super) fn grade(&self, isa: impl Isa, by: Graded, of: (&Hashes, u32), way: Way) -> u32 {
         let (hashes, seed) = of;
         let word = grade::word(hashes, seed);
         match by {
@@ -84,6 +80,8 @@ pub(super) struct Sums {
 #[derive(Clone, Debug)]
 pub(super) struct Share<K: Key> {
     pub(super) table: BoundedTable<K, Counted>,
+    /// Flows that the table refused lately.
+    pub(super) cache: RefusedCache<K>,
     pub(super) sums: Sums,
     /// Which flows' packets go on claimed; `None` before the first packet.
     pub(super) claims: Option<Claims>,
@@ -97,12 +95,12 @@ pub(super) struct Window<K: Key> {
     pub(super) common: Arc<Common>,
     /// The window's first epoch.
     pub(super) epoch: u64,
-    seed: u32,
-    start_ns: u64,
+    pub(super) seed: u32,
+    pub(super) start_ns: u64,
     /// The same for the whole window.
     pub(super) plan: Plan,
     /// By which rule its flows are graded, and whether they are claimed.
-    grade: Graded,
+    pub(super) grade: Graded,
     pub(super) claim: bool,
     /// How many lcores share the switch's entries.
     lcores: usize,
@@ -158,7 +156,8 @@ impl<K: Key> Window<K> {
         let residual = residual.map(empty);
         let arena = is_planned.then(|| Arena::new(most_lines::<K>(&common, lcores)));
         let ends = common.setup.ends.then(|| Ends::new(filter_bits as u32));
-        let share = Share { table, sums: Sums::default(), claims: None, ends };
+        let cache = RefusedCache::new();
+        let share = Share { table, cache, sums: Sums::default(), claims: None, ends };
         let (flows, others) = (HyperLogLog::new(hll_bits), Vec::new());
         let guard = common.setup.guard.then(Guard::new);
         Self {
@@ -191,7 +190,7 @@ impl<K: Key> Window<K> {
         let guard = self.guard.as_ref().map_or(0, Guard::bytes);
         let filter = table.bytes() - table.bytes_of_entries();
         let ends = self.share.ends.as_ref().map_or(0, Ends::bytes);
-        filter + of_both + self.flows.registers().len() + guard + ends
+        filter + of_both + self.flows.registers().len() + guard + ends + self.share.cache.bytes()
     }
 
     /// About the largest rank that will be in the table when the window is over, without a pass
@@ -207,7 +206,8 @@ impl<K: Key> Window<K> {
 
     /// Records packets, at most [`BURST`]: a line of the index and one of the entries for each that
     /// has an entry, one of the index and one of the filter for another, and a register; six of the
-    /// residual for one without an entry. Gives a bit for each packet: whether it goes on claimed.
+    /// residual for one without an entry. One whose flow was refused lately takes a line alone, of
+    /// the cache. Gives a bit for each packet: whether it goes on claimed.
     #[inline]
     pub(super) fn record(
         &mut self,
@@ -279,8 +279,9 @@ impl<K: Key> Record for Window<K> {
     }
 
     fn clear(&mut self) {
-        let Share { table, sums, claims, ends } = &mut self.share;
+        let Share { table, cache, sums, claims, ends } = &mut self.share;
         table.clear();
+        cache.clear();
         ends.iter_mut().for_each(Ends::clear);
         (*sums, *claims) = (Sums::default(), None);
         self.flows.clear();
@@ -316,202 +317,4 @@ impl Record for Entering {
     fn merge(&mut self, _other: &Self) {}
 
     fn clear(&mut self) {}
-}
-
-struct Recording<'a, 'b, K: Key> {
-    window: &'a mut Window<K>,
-    common: &'a Common,
-    packets: &'a Packets<'b, K>,
-    noticing: &'a mut Noticing,
-}
-
-impl<K: Key> Work for Recording<'_, '_, K> {
-    type Output = u32;
-
-    #[inline(always)]
-    fn work(self, isa: impl Isa) -> u32 {
-        let Recording { window, common, packets, noticing } = self;
-        let Packets { keys, hashes, ip, polled_ns, port, side, single, claimed } = *packets;
-        let computed;
-        let hashes = match hashes {
-            Some(hashes) => hashes,
-            None => {
-                computed = hash_keys(isa, &common.family, keys);
-                &computed
-            }
-        };
-        let of_wide;
-        let words = if common.by_wide && K::KIND == KeyKind::Ipv4 {
-            of_wide = hash_wide(isa, &common.family, keys);
-            &of_wide
-        } else {
-            hashes
-        };
-        let claims = window.share.claims.unwrap_or(Claims::NONE);
-        let unpinned = if single { Chosen::Single } else { Chosen::Shared };
-        let pins = &window.plan.pins;
-        let has_pins = !pins.is_empty(K::KIND);
-        let mut chosen = unpinned;
-        let (mut ranks, mut goes_on) = ([Rank::default(); BURST], 0);
-        let (mut grade, graded) = (0, window.grade);
-        for (at, key) in keys.iter().enumerate().take(BURST) {
-            // Packets of one flow back to back are graded as the first of them.
-            if at == 0 || keys[at - 1] != *key {
-                let of = words.of(at);
-                let fields = ip.get(at).copied().unwrap_or_default();
-                let way = common.setup.way_at(fields.ttl, port, fields.way);
-                grade = common.grade(isa, graded, (&of, window.seed), way);
-                let is_pinned = has_pins && pins.has(K::KIND, flow_word(&hashes.of(at)));
-                chosen = if is_pinned { Chosen::Pinned } else { unpinned };
-                window.flows.insert(&of);
-            }
-            let ranked = claims.rank(chosen, claimed >> at & 1 == 1, grade);
-            ranks[at] = ranked.rank;
-            goes_on |= u32::from(ranked.is_claimed) << at;
-        }
-        let us = u32::try_from(polled_ns.saturating_sub(window.start_ns) / 1000);
-        let us = us.unwrap_or(u32::MAX);
-        let epoch = window.epoch;
-        let Share { table, sums, ends, .. } = &mut window.share;
-        sums.claimed_in += u64::from(claimed.count_ones());
-        let (residual, family) = (window.residual.as_mut(), &common.family);
-        let guard = window.guard.as_mut();
-        let of = (keys, hashes, epoch);
-        let side_counted = if single { side | Counted::LOCAL } else { side };
-        let mut counting = Counting {
-            ip,
-            us,
-            side: side_counted,
-            sums,
-            residual,
-            guard,
-            ends: ends.as_mut(),
-            family,
-            of,
-            noticing,
-            refused: 0,
-        };
-        table.record(isa, keys, hashes, &ranks[..keys.len().min(BURST)], &mut counting);
-        let refused = counting.refused;
-        // Its lines come while the residual's are written.
-        if let Some(guard) = &window.guard {
-            ones(refused).for_each(|at| guard.prefetch(isa, &hashes.of(at)));
-        }
-        if refused != 0
-            && let Some(ends) = ends
-        {
-            ends.note_burst(keys, hashes, refused, (side, single));
-        }
-        if refused != 0
-            && let Some(residual) = &mut window.residual
-        {
-            let lengths = ip.iter().map(|fields| fields.len);
-            let mut bytes = [0; BURST];
-            bytes.iter_mut().zip(lengths).for_each(|(bytes, length)| *bytes = length);
-            let part = residual.part(side, refused.count_ones().into());
-            part.insert_burst(isa, keys, hashes, &bytes, refused);
-        }
-        if refused != 0
-            && let Some(guard) = &mut window.guard
-        {
-            for at in ones(refused) {
-                let (Some(key), Some(fields)) = (keys.get(at), ip.get(at)) else { break };
-                let hashes = &hashes.of(at);
-                if let Some(lives) = guard.see(key, hashes, fields.ttl) {
-                    noticing.see(epoch, (key, hashes), lives, fields.ttl);
-                }
-            }
-        }
-        goes_on
-    }
-}
-
-/// The hashes of these IPv4 flows by their wide keys, at most [`BURST`].
-#[inline(always)]
-fn hash_wide<K: Key>(isa: impl Isa, family: &HashFamily, keys: &[K]) -> HashColumns {
-    let mut wide = [WideKey::default(); BURST];
-    for (wide, key) in wide.iter_mut().zip(keys) {
-        let [src, dst, ports] = [0, 1, 2].map(|at| key.word(at));
-        let words = [0, 0, 0xFFFF, src, 0, 0, 0xFFFF, dst, ports];
-        *wide = WideKey::from_words(words, key.protocol());
-    }
-    hash_keys(isa, family, &wide[..keys.len().min(BURST)])
-}
-
-#[inline(always)]
-fn hash_keys<K: Key>(isa: impl Isa, family: &HashFamily, keys: &[K]) -> HashColumns {
-    family.hash_keys::<K>(isa, &K::burst(isa, keys))
-}
-
-/// Puts what an entry counted into a residual.
-#[inline(always)]
-pub(super) fn put<K: Key>(to: &mut Residual<K>, key: &K, hashes: &Hashes, counted: &Counted) {
-    let Counted { packets, bytes, .. } = *counted;
-    to.part(counted.sides(), packets).insert(key, hashes, Counts { packets, bytes });
-}
-
-/// Counts the packets of a burst.
-struct Counting<'a, K: Key> {
-    ip: &'a [IpFields],
-    us: u32,
-    /// As [`Counted::sides`].
-    side: u8,
-    sums: &'a mut Sums,
-    residual: Option<&'a mut Residual<K>>,
-    guard: Option<&'a mut Guard<K>>,
-    ends: Option<&'a mut Ends>,
-    family: &'a HashFamily,
-    /// Their keys and hashes, and the window's first epoch.
-    of: (&'a [K], &'a HashColumns, u64),
-    noticing: &'a mut Noticing,
-    /// A bit for each packet of a flow without an entry.
-    refused: u32,
-}
-
-impl<K: Key> Counting<'_, K> {
-    /// A flow with an entry, whose packets came with several times to live, has come again.
-    #[cold]
-    fn notice(&mut self, value: &Counted, first: usize, all: &[IpFields]) {
-        let (keys, hashes, epoch) = self.of;
-        if let (Some(key), Some(ttl)) = (keys.get(first), all.iter().map(|of| of.ttl).min()) {
-            self.noticing.see(epoch, (key, &hashes.of(first)), Lives::from(value), ttl);
-        }
-    }
-}
-
-impl<K: Key> Sink<K, Counted> for Counting<'_, K> {
-    #[inline(always)]
-    fn count(&mut self, value: &mut Counted, packets: Range<usize>) {
-        let first = packets.start;
-        let all = self.ip.get(packets).unwrap_or_default();
-        for fields in all {
-            value.add(*fields, self.us, self.side);
-        }
-        if value.differences != 0 {
-            self.notice(value, first, all);
-        }
-    }
-
-    #[inline(always)]
-    fn refuse(&mut self, packets: Range<usize>) {
-        self.sums.refused += packets.len() as u64;
-        self.refused |= packets.fold(0, |bits, packet| bits | 1 << packet);
-    }
-
-    #[inline(always)]
-    fn evict(&mut self, key: &K, _: Rank, value: &Counted) {
-        self.sums.evicted += value.packets;
-        if let Some(residual) = &mut self.residual {
-            put(residual, key, &self.family.hash(key), value);
-        }
-        if let Some(ends) = &mut self.ends {
-            let side = (value.sides(), value.is_local());
-            ends.note(&self.family.hash(key), side, value.packets);
-        }
-        if value.differences != 0
-            && let Some(guard) = &mut self.guard
-        {
-            guard.see_entry(key, &self.family.hash(key), Lives::from(value));
-        }
-    }
 }

@@ -15,7 +15,8 @@ use calumma_sketch::{Key, WideKey};
 use super::counted::Counted;
 use super::ends::Ends;
 use super::guard::{self, Guard, Lives};
-use super::record::{Share, Window, put};
+use super::record::{Share, Window};
+use super::recording::{put, write_back};
 use crate::frames::{self, Entry, Suspects, Totals, Uncounted};
 
 /// What a table that keeps the flow has counted of it.
@@ -80,8 +81,11 @@ impl<K: Key> Window<K> {
                 }
                 refused.extend(filter);
             }
-            if let Some(of_lcore) = &share.ends {
-                let mut of_lcore = of_lcore.clone();
+            let mut of_lcore = share.ends.clone();
+            for pending in share.cache.pending() {
+                write_back(&pending, &self.common.family, residual.as_mut(), of_lcore.as_mut());
+            }
+            if let Some(mut of_lcore) = of_lcore {
                 for Flow { key, value, .. } in &surplus {
                     let side = (value.sides(), value.is_local());
                     of_lcore.note(&self.common.family.hash(*key), side, value.packets);
