@@ -69,20 +69,18 @@ impl Job {
 
     fn run(self) -> Result<Ended> {
         let Self { name, command, is_check } = self;
-        // Whatever else wants a CPU gets it at once. With a nice value alone, switches under test
-        // wait for compilers, and captures say that their packets did.
-        let mut idle = Command::new("chrt");
-        idle.args(["--idle", "0"]).arg(command.get_program()).args(command.get_args());
+        let mut nice = Command::new("nice");
+        nice.args(["-n", "19"]).arg(command.get_program()).args(command.get_args());
         for (variable, value) in command.get_envs() {
             match value {
-                Some(value) => idle.env(variable, value),
-                None => idle.env_remove(variable),
+                Some(value) => nice.env(variable, value),
+                None => nice.env_remove(variable),
             };
         }
-        idle.current_dir(command.get_current_dir().unwrap_or_else(|| shell::root()));
+        nice.current_dir(command.get_current_dir().unwrap_or_else(|| shell::root()));
         let start = Instant::now();
-        let output = idle.stdin(Stdio::null()).output();
-        let output = output.with_context(|| format!("running {idle:?}"))?;
+        let output = nice.stdin(Stdio::null()).output();
+        let output = output.with_context(|| format!("running {nice:?}"))?;
         Ok(Ended { name, is_check, time: start.elapsed(), output })
     }
 }

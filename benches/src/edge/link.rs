@@ -393,7 +393,7 @@ impl Link {
         let _ = fs::remove_file(&epochs);
         command.arg("--config").arg(config).arg("--out").arg(epochs).arg("--quiet");
         let mut process = Process::start("controller", command, self.run.directory())?;
-        process.wait_listening(CONTROLLER_PORT, START_LIMIT)?;
+        process.wait_listening(CONTROLLER_PORT)?;
         Ok(process)
     }
 

@@ -148,7 +148,7 @@ impl Controller {
         let mut command = place.command("calumma-controller")?;
         command.arg("--config").arg(&config).arg("--out").arg(epochs).arg("--quiet");
         let mut process = Process::start("controller", command, place.run.directory())?;
-        process.wait_listening(place.controller.1, Duration::from_secs(10))?;
+        process.wait_listening(place.controller.1)?;
         Ok(Self(process))
     }
 

@@ -18,9 +18,6 @@ use crate::fabric::{Process, wait_until};
 const CPU_PORT: u16 = 64;
 const FIRST_PORT: u16 = 1;
 
-/// How long the model may take to read the program.
-const START_LIMIT: Duration = Duration::from_secs(20);
-
 /// The model hands an element of its registers out on each pass, so answers take their time.
 const RETRY_MS: u64 = 200;
 
@@ -127,7 +124,7 @@ impl Tofino {
         }
         command.args(["--port", &format!("{CPU_PORT}={far}")]);
         let mut model = Process::start(&format!("{name}-model"), command, place.run.directory())?;
-        model.wait_listening(*grpc_port, START_LIMIT)?;
+        model.wait_listening(*grpc_port)?;
 
         let control = Self::start_control(place, name, &switch.configure(place)?)?;
         Ok(Self { name: (*name).to_owned(), control, model })

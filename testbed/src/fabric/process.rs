@@ -17,6 +17,11 @@ use super::{interrupt, namespace};
 /// How long a process may take to end after SIGTERM when nobody waits for it in particular.
 const GRACE: Duration = Duration::from_secs(3);
 
+/// How long a server may take until it listens: long, since it enters its namespace first, which
+/// waits for whatever else the kernel does with namespaces, and the machine may have much else to
+/// do.
+const LISTEN_LIMIT: Duration = Duration::from_secs(30);
+
 /// Lines of output that an error about a process shows.
 const LINES_SHOWN: usize = 12;
 
@@ -109,9 +114,9 @@ impl Process {
     }
 
     /// Waits until it listens on a TCP port.
-    pub fn wait_listening(&mut self, port: u16, limit: Duration) -> Result<()> {
+    pub fn wait_listening(&mut self, port: u16) -> Result<()> {
         let what = format!("{} to listen on port {port}", self.name);
-        wait_until(&what, limit, || {
+        wait_until(&what, LISTEN_LIMIT, || {
             self.check_running()?;
             Ok(namespace::listens(self.id(), port))
         })

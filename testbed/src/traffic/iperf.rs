@@ -66,7 +66,7 @@ impl Iperf {
         command.args(["--server", "--bind", address, "--port", &self.port.to_string()]);
         let mut server = Process::start(&format!("{}-server", self.name()), command, logs)
             .context("starting iperf3 (Debian and Ubuntu package iperf3)")?;
-        server.wait_listening(self.port, Duration::from_secs(5))?;
+        server.wait_listening(self.port)?;
         Ok(server)
     }
 

@@ -117,7 +117,7 @@ pub(crate) fn serve(
 ) -> Result<Process> {
     let name = format!("{server}-{}-{}", address.ip(), address.port());
     let mut process = start(host, testbed, &name, &[server, &address.to_string()], logs)?;
-    process.wait_listening(address.port(), Duration::from_secs(5))?;
+    process.wait_listening(address.port())?;
     Ok(process)
 }
 
