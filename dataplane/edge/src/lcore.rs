@@ -158,8 +158,8 @@ impl<F: Forwarder> Lcore<F> {
         }
     }
 
-    /// Asks the control thread, and compares the clocks. Gives a probe that is to be sent; there may
-    /// be more behind it.
+    /// Asks the control thread, and compares the clocks. Gives a probe that is to be sent; there
+    /// may be more behind it.
     fn begin_millisecond(&mut self) -> Option<Order> {
         let probe = self.poll_control();
         let set_by_ns = self.pace.set_by_ns();

@@ -250,8 +250,8 @@ impl<K: Key, V: Copy + Default> BoundedTable<K, V> {
         }
     }
 
-    /// As [`record_burst`](Self::record_burst), at most [`BURST`] packets with these hashes, of which
-    /// `chosen` has a bit for each that is recorded, within work that already runs on `isa`.
+    /// As [`record_burst`](Self::record_burst), at most [`BURST`] packets with these hashes, of
+    /// which `chosen` has a bit for each that is recorded, within work that already runs on `isa`.
     #[inline(always)]
     pub fn record(
         &mut self,

@@ -71,8 +71,8 @@ fn reports_what_the_kernel_counts(network: &Network, ipv6: bool) -> Demo {
         let _ = fs::remove_dir_all(&out);
         demo::run(&ChameleMon, &mix, network, Path::new(TESTBED), &out).expect("the demo runs")
     };
-    // Epochs are incomplete then, or packets late by an epoch, of which reports say that they may be
-    // lost or not.
+    // Epochs are incomplete then, or packets late by an epoch, of which reports say that they may
+    // be lost or not.
     let demo = unless_torn(run, |demo| {
         let comparison = &demo.comparison;
         let is_torn =

@@ -12,8 +12,8 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
 /// How often something is tried on a machine that other programs share.
 const TRIES: usize = 3;
 
-/// Runs something again, twice at most, as long as `torn` says what of it the machine spoiled: where
-/// it stands still for longer than the guards, windows are incomplete, and nobody can measure
+/// Runs something again, twice at most, as long as `torn` says what of it the machine spoiled:
+/// where it stands still for longer than the guards, windows are incomplete, and nobody can measure
 /// latencies. What is wrong is wrong the first time: that is for `run` to find out, or the caller.
 pub(crate) fn unless_torn<T>(mut run: impl FnMut() -> T, torn: impl Fn(&T) -> Option<String>) -> T {
     for _ in 1..TRIES {

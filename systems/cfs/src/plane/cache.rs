@@ -1,10 +1,10 @@
 //! A write-back cache of refused flows, in front of the residual.
 //!
-//! A flow that the table has refused gets no entry before the window is over. The filter, the number
-//! of flows, the notes of ends and the loop guard have seen it, and see nothing new in a packet that
-//! came as the flow's last one did: such a packet is only to be counted. Where few flows have most
-//! of the packets it costs one line here in place of a dozen there. What was counted goes to the
-//! residual when the flow makes room for another, or when the window is sent.
+//! A flow that the table has refused gets no entry before the window is over. The filter, the
+//! number of flows, the notes of ends and the loop guard have seen it, and see nothing new in a
+//! packet that came as the flow's last one did: such a packet is only to be counted. Where few
+//! flows have most of the packets it costs one line here in place of a dozen there. What was
+//! counted goes to the residual when the flow makes room for another, or when the window is sent.
 
 use calumma_plane::parse::detail::IpFields;
 use calumma_sketch::residual::Counts;

@@ -158,8 +158,8 @@ fn fields(ip: &[IpFields], at: usize) -> IpFields {
     ip.get(at).copied().unwrap_or_default()
 }
 
-/// Counts packets that came as the last one of their flow did, which was refused lately. Gives a bit
-/// for each of them, and for each that goes on claimed.
+/// Counts packets that came as the last one of their flow did, which was refused lately. Gives a
+/// bit for each of them, and for each that goes on claimed.
 #[inline(always)]
 fn count_again<K: Key>(
     share: &mut Share<K>,
