@@ -40,11 +40,10 @@ pub(crate) fn select(entries: &[u32; 4], class: u32) -> u32 {
     if class >= 2 { high } else { low }
 }
 
-/// A bit for each of so many packets, all that are in a burst at most.
+/// A mask of a burst's first `packets` packets, at most [`BURST`].
 #[inline(always)]
 pub fn first(packets: usize) -> u32 {
-    let bits = 1_u64.wrapping_shl(packets.min(BURST) as u32) - 1;
-    bits as u32
+    ((1_u64 << packets.min(BURST)) - 1) as u32
 }
 
 /// The numbers of the bits that are set, the lowest first.

@@ -1,6 +1,6 @@
 //! Sets of packets of a burst: bit i stands for the burst's i-th packet.
 
-use calumma_sketch::BURST;
+pub use calumma_sketch::burst::first;
 
 /// Packets of a burst that are to be dropped: bit i stands for the burst's i-th packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -43,12 +43,6 @@ impl Sent {
         }
         Self { accepted: handed & !refused, refused }
     }
-}
-
-/// A mask of a burst's first `n` packets, at most [`BURST`].
-#[inline]
-pub fn first(n: usize) -> u32 {
-    ((1_u64 << n.min(BURST)) - 1) as u32
 }
 
 /// The positions in a set, the lowest first.

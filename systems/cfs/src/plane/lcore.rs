@@ -6,6 +6,7 @@ use calumma_plane::parse::detail::IpFields;
 use calumma_plane::slots::AnySlots;
 use calumma_plane::system::LcoreSystem;
 use calumma_plane::{Counters, Flows, MarkedRun, Recorded, Run, Slots};
+use calumma_sketch::burst::ones;
 use calumma_sketch::grade::Claims;
 use calumma_sketch::{BURST, HashFamily, Key};
 
@@ -197,16 +198,6 @@ fn begin<K: Key>(slots: &mut Slots<Entering, Window<K>>, claims: &mut Claims, bi
         *claims = claims.next(worst);
     }
     window.group.share.claims = Some(if window.group.claim { *claims } else { Claims::NONE });
-}
-
-/// The set bits, the lowest first.
-#[inline(always)]
-fn ones(mut bits: u32) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        let lowest = (bits != 0).then(|| bits.trailing_zeros() as usize);
-        bits &= bits.wrapping_sub(1);
-        lowest
-    })
 }
 
 /// Those of the bits that `which` names, side by side.
