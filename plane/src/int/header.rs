@@ -26,6 +26,7 @@ use crate::packet::Packet;
 use crate::parse::detail::detail;
 use crate::parse::{TYPE_IPV4, TYPE_IPV6, UDP, ether_type, has_ports};
 use crate::tag::L4Place;
+use crate::tag::before::UDP_HEADER;
 use crate::{Carrier, carrier};
 
 /// Bytes of shim and metadata header.
@@ -213,6 +214,13 @@ pub struct Found {
 }
 
 impl Found {
+    /// Bytes by which the packet is longer for it: its own, and those of a UDP header that is not
+    /// the host's.
+    pub fn added(&self) -> usize {
+        let is_wrapped = matches!(self.header.original, Original::Protocol(_));
+        self.header.size() + if is_wrapped { UDP_HEADER } else { 0 }
+    }
+
     /// Ports and protocol by which the packet is measured in which the stack was found: those that
     /// its host has sent it with. `None` where these are what its headers say.
     #[inline]

@@ -516,6 +516,24 @@ impl Worker {
         }
     }
 
+    /// Bytes that a packet from the fabric loses where it [leaves](super::Path::Leave) the network:
+    /// those of an INT stack that can be taken out.
+    #[cold]
+    pub fn lost_by_leaving<P: Packet>(&self, packet: &P) -> u16 {
+        let Self { policy, stacks, .. } = self;
+        if !policy.strip || !policy.carrier.carries_stacks() {
+            return 0;
+        }
+        let offset = ip_offset(packet.bytes(), policy.carrier);
+        match offset.filter(|&offset| tos(packet, offset) & MARKER != 0) {
+            Some(offset) => match look(packet, offset, stacks.domains) {
+                Seen::Stack(found) => found.added() as u16,
+                _ => 0,
+            },
+            None => 0,
+        }
+    }
+
     /// Takes the INT stacks out of packets from the fabric that do not go on as others do, and
     /// keeps their marks. Gives the positions of those that had one; `of` has a bit for each that
     /// is looked at.

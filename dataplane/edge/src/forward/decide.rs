@@ -12,6 +12,7 @@ use super::config::InterfaceId;
 use super::counters::Reason;
 use super::header::{self, Link, V4, V6, ether_type, protocol};
 use super::plain::{self, Plain, Template};
+use super::shorten::Lost;
 use super::tables::{Adjacency, HopTarget, Lpm, Tables};
 use crate::config::Role;
 use crate::packet::Packet;
@@ -228,6 +229,8 @@ pub struct Decider<'a> {
     pub own: bool,
     /// EtherType of the header that the packets may carry their mark in.
     pub shim: Option<u16>,
+    /// What they lose where they leave the network.
+    pub lost: Lost<'a>,
     /// Chooses among next hops differently than other switches.
     pub seed: u64,
 }
@@ -360,9 +363,9 @@ impl Decider<'_> {
         packet: &P,
     ) -> Option<&Adjacency> {
         let next = match self.tables.hop(hop) {
-            HopTarget::Via { ready, .. } => {
-                choose(ready, || header::flow_hash(self.seed, packet.bytes(), header::ETHERNET))
-            }
+            HopTarget::Via { ready, .. } => Adjacency::choose(ready, || {
+                header::flow_hash(self.seed, packet.bytes(), header::ETHERNET)
+            }),
             HopTarget::Link(interface) => self.tables.neighbour(*interface, to.ip()),
             _ => None,
         };
@@ -549,18 +552,22 @@ impl Decider<'_> {
             }
             HopTarget::Via { ready, first } => {
                 let hash = || header::flow_hash(self.seed, packet.bytes(), offset);
-                choose(ready, hash).ok_or(*first)
+                Adjacency::choose(ready, hash).ok_or(*first)
             }
             _ => return Err(Verdict::Refuse(asked.arrived, Refusal::NoRoute)),
         };
-        let mtu = match next {
-            Ok(neighbour) => Some(neighbour.mtu),
-            Err((interface, _)) => self.tables.interface(interface).map(|out| out.mtu),
+        let out = match next {
+            Ok(neighbour) => Some((neighbour.mtu, neighbour.port, neighbour.role == Role::Host)),
+            // What waits for an address leaves the network here, wherever it goes then.
+            Err((interface, _)) => {
+                self.tables.interface(interface).map(|of| (of.mtu, of.port, true))
+            }
         };
-        let Some(mtu) = mtu else {
+        let Some((mtu, port, leaves)) = out else {
             return Err(Verdict::Refuse(asked.arrived, Refusal::NoRoute));
         };
-        if asked.total_len > mtu {
+        let lost = if leaves { self.lost.by(port) } else { 0 };
+        if asked.total_len.saturating_sub(lost) > mtu {
             return Err(Verdict::Refuse(asked.arrived, Refusal::TooBig(mtu)));
         }
         let next = next.map_err(|(interface, next)| {
@@ -573,19 +580,6 @@ impl Decider<'_> {
             Ok(next)
         } else {
             Err(Verdict::Drop(Reason::NoHeadroom))
-        }
-    }
-}
-
-/// One of several next hops for a flow; none where none is ready.
-#[inline]
-fn choose(ready: &[Adjacency], hash: impl FnOnce() -> u32) -> Option<&Adjacency> {
-    match ready {
-        [] => None,
-        [only] => Some(only),
-        several => {
-            let at = (u64::from(hash()) * several.len() as u64) >> 32;
-            several.get(at as usize)
         }
     }
 }

@@ -18,7 +18,7 @@ use super::counters::Reason;
 use super::decide::{Decider, Decisions, Routed, Task, Verdict};
 use super::exchange::{HandOver, Origin, Return, ToSlow};
 use super::header;
-use super::shorten::shorten;
+use super::shorten::{Lost, shorten};
 use super::tables::{Tables, TablesReader};
 use crate::config::Role;
 use crate::lcore::PortQueues;
@@ -229,10 +229,12 @@ impl Router {
         if worker.asks_around() & Instructions::INTERFACES != 0 {
             say_entry(worker, tables, (port, shim), burst.as_slice());
         }
-        let decider = Decider { tables, port, own, shim, seed: self.seed };
+        let lost = Lost::default();
+        let decider = Decider { tables, port, own, shim, lost, seed: self.seed };
         decider.decide(burst.as_mut_slice(), &mut self.decisions);
         if origin == Origin::Fabric && self.decisions.routed.all() != first(burst.len()) {
-            shorten(worker, &decider, burst.as_mut_slice(), &mut self.decisions);
+            let decider = (&decider, &*self.sinks.ports);
+            shorten(worker, decider, burst.as_mut_slice(), &mut self.decisions);
         }
         if origin == Origin::Left {
             self.decisions.flows.return_all();

@@ -309,6 +309,19 @@ impl Adjacency {
         let OutInterface { port, role, vlan, mtu, .. } = *out;
         Self { addresses, port, role, vlan, mtu, untagged_mtu }
     }
+
+    /// One of several next hops for a flow; none where none is ready.
+    #[inline]
+    pub fn choose(ready: &[Self], hash: impl FnOnce() -> u32) -> Option<&Self> {
+        match ready {
+            [] => None,
+            [only] => Some(only),
+            several => {
+                let at = (u64::from(hash()) * several.len() as u64) >> 32;
+                several.get(at as usize)
+            }
+        }
+    }
 }
 
 impl OutInterface {

@@ -148,6 +148,8 @@ impl Edge {
         let exits = Exits::new(20..20 + config.ports.len() as u16);
         let router = Router::new(parts.tables, parts.rings, config.ports.len(), 7);
         let router = router.with_exits(exits.clone());
+        let sinks = config.ports.iter().map(|port| port.host_sink).collect();
+        let router = router.with_host_sinks(sinks);
         let router = match config.sketchint.pmtu {
             Pmtu::Advertise => router.with_advice(Advice::new(slow_pool.clone())),
             Pmtu::Off => router,

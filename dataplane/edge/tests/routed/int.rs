@@ -283,6 +283,62 @@ fn no_stack_makes_a_packet_too_long_and_none_is_quoted() {
     edge.stop();
 }
 
+#[test]
+fn a_sink_reads_stacks_that_would_not_fit_the_link_to_the_host() {
+    let (mut edge, node) = router("int full size", 2);
+    edge.now_ns = sent_ns();
+    let v4 = |payload| Udp { payload, ..Udp::new("10.3.0.9", "10.1.0.2") };
+    let v6 = Udp { payload: 1500 - 48, ..Udp::new("fd00:2::1", "fd00:1::2") };
+    // As long as the link to the host takes, and longer with a stack; among others in one burst.
+    let short = v4(40);
+    for (port, full) in [(F0, v4(1500 - 28)), (F1, v4(1500 - 28)), (F1, v6)] {
+        let before = edge.total("sketchint.stripped");
+        let frames = [with_stack(&short.frame(port)), with_stack(&full.frame(port))];
+        let sent = edge.receive(port, &[&frames[..], &[short.frame(port)]].concat());
+        let wanted = [&short, &full, &short].map(|packet| (H0, lasting(&packet.packet())));
+        let sent: Vec<_> = sent.iter().map(|(port, frame)| (*port, lasting(body(frame)))).collect();
+        assert_eq!(sent, wanted);
+        assert_eq!(edge.total("sketchint.stripped"), before + 2);
+        let stacks = node.shown().stacks;
+        let read: Vec<_> = stacks.iter().map(|stack| stack.as_ref().map(hops)).collect();
+        let with = Some(vec![(9, 5)]);
+        assert_eq!(read, [with.clone(), with, None], "by port {port}");
+    }
+    assert_eq!(edge.total("sketchint.taken_out"), 0);
+    // What waits for its host's address is read as well.
+    let waits = Udp { to: "10.1.0.77", ..v4(1500 - 28) };
+    let stripped = edge.total("sketchint.stripped");
+    assert_eq!(edge.receive(F0, &[with_stack(&waits.frame(F0))]).len(), 0);
+    assert_eq!(edge.total("sketchint.stripped"), stripped + 1);
+    assert_eq!(hops(&node.shown().stacks[0].unwrap()), [(9, 5)]);
+    edge.slow_path(0.0);
+    // And what is too long without its stack is refused without it.
+    let long = edge.exchange(F0, &[with_stack(&v4(1500 - 27).frame(F0))]);
+    assert_eq!(icmp(&long[0].1), (3, 4, 1500));
+    assert_eq!(edge.total("sketchint.taken_out"), 1);
+    edge.stop();
+}
+
+#[test]
+fn a_host_with_a_sink_of_its_own_gets_stacks_that_fit_its_link() {
+    let sink = "name = \"h0\", role = \"host\", host_sink = true";
+    let changes = [("name = \"h0\", role = \"host\"", sink)];
+    let (mut edge, node) = router_with("int host sink", 2, &changes);
+    edge.now_ns = sent_ns();
+    // With its stack, and the switch's hop on it, the first fits; the second does not.
+    for (payload, wanted) in [(1500 - 28 - 32, Some(vec![(9, 5), (2, 700)])), (1500 - 28, None)] {
+        let packet = Udp { payload, ..Udp::new("10.3.0.9", "10.1.0.2") };
+        let sent = edge.receive(F0, &[with_stack(&packet.frame(F0))]);
+        let [(H0, frame)] = &sent[..] else { panic!("{payload}: {} frames", sent.len()) };
+        let (stack, plain) = taken(frame);
+        assert_eq!(stack.as_ref().map(hops), wanted);
+        assert_eq!(lasting(body(&plain)).len(), packet.packet().len());
+    }
+    assert_eq!((edge.total("sketchint.stripped"), edge.total("sketchint.taken_out")), (0, 1));
+    assert!(node.shown().stacks.iter().all(Option::is_none));
+    edge.stop();
+}
+
 /// An Ethernet frame with an IPv4 packet.
 fn stacked_frame(packet: &[u8]) -> Vec<u8> {
     [&[2; 12][..], &[8, 0], packet].concat()

@@ -128,6 +128,7 @@ proptest! {
         read(&packet, &found, &mut stack);
         prop_assert_eq!(stack.len(), pushed);
         let goes = if by_port { Goes::ToHost } else { Goes::On };
+        prop_assert_eq!(found.added(), packet.bytes().len() - before.len());
         prop_assert!(strip(&mut packet, ip, &found, goes));
         let mut wanted = cleared;
         set_tos_bits(wanted.bytes_mut(), ip, 0b11, ecn);
