@@ -7,10 +7,14 @@
 //! Pearson, Biometrika 1934). A switch that no packet of the sample came by is not reported, so
 //! that bounds from below are given that one did at least.
 //!
-//! Some packets were drawn and carry nothing all the same, and others could not be drawn: what they
-//! are is no chance. Nobody knows of which flow they were, so every flow may have had all of them.
+//! Some packets were drawn and carry nothing all the same, or lost their stack before they came to
+//! their sink, and others could not be drawn: what they are is no chance. Nobody knows of which flow
+//! they were, so every flow may have had all of them.
+
+use calumma_sketchint::frames::Entered;
 
 use crate::report::Estimated;
+use crate::view::SinkView;
 
 /// How often the bounds hold at least, over all draws.
 pub(crate) const CONFIDENCE: f64 = 0.95;
@@ -18,10 +22,20 @@ pub(crate) const CONFIDENCE: f64 = 0.95;
 /// Packets of a window that entered all sources and are no matter of chance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Beside {
-    /// Drawn ones that could carry nothing.
+    /// Drawn ones that could carry nothing, or whose stack came to no sink.
     pub(crate) unfit: u64,
     /// Those that entered while nothing was drawn.
     pub(crate) idle: u64,
+}
+
+impl Beside {
+    /// By what sources did, and the stacks that came. What lacks was lost or was taken out of its
+    /// packet on the way, and nobody knows which of both.
+    pub(crate) fn of(entered: &Entered, sinks: &[SinkView]) -> Self {
+        let came = sinks.iter().map(SinkView::with_stacks).fold(0, u64::saturating_add);
+        let missing = entered.inserted.saturating_sub(came);
+        Self { unfit: entered.unfit().saturating_add(missing), idle: entered.idle }
+    }
 }
 
 /// How many packets of a flow came by a switch.

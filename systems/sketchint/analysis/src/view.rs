@@ -114,6 +114,11 @@ impl FlowView<'_> {
     }
 }
 
+/// Whether packets of a path went from host to host of the sink, where none needs INT.
+fn is_local(path: &Path) -> bool {
+    path.nodes().is_empty() && !path.is_partial
+}
+
 impl SinkView {
     /// Whether packets of a row may have come by other switches than its path names: they came
     /// without INT, or with a stack that lacks some.
@@ -157,6 +162,13 @@ impl SinkView {
     /// Whether its paths have all their packets: no lcore lacked room for one that another had.
     pub(crate) fn knows_paths(&self) -> bool {
         self.is_sound && self.window.totals.paths_full == 0
+    }
+
+    /// Packets that came to it with a stack of the network's: those from host to host of the
+    /// switch, which need none, are not among them, nor are those of paths without room.
+    pub(crate) fn with_stacks(&self) -> u64 {
+        let paths = self.window.paths.iter().filter(|of| !is_local(&of.path));
+        paths.map(|of| of.packets).sum()
     }
 
     /// All flows that it can name, by their keys: rows and keys of large flows are in that order.
@@ -271,8 +283,7 @@ impl SinkView {
         let mut sample = Sample { all: 0, drawn: 0, hits: 0, unsure: 0 };
         for row in flow.rows {
             let path = self.path(row);
-            if path.is_some_and(|path| path.nodes().is_empty() && !path.is_partial) {
-                // From host to host of this switch, where no packet needs INT.
+            if path.is_some_and(is_local) {
                 continue;
             }
             sample.all += row.packets;

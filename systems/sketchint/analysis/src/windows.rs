@@ -143,11 +143,12 @@ impl Windows {
         let first = collected.head.epoch;
         let mut problems = Vec::new();
         let entered = sources::sum(collected);
-        let beside = entered.filter(|_| self.limits.share < 1.0);
-        let beside = beside.map(|of| Beside { unfit: of.unfit(), idle: of.idle });
-        let sink =
-            |delivery| Some(SinkView { beside, ..self.sink(first, delivery, &mut problems)? });
-        let sinks: Vec<SinkView> = collected.nodes.iter().filter_map(sink).collect();
+        let sink = |delivery| self.sink(first, delivery, &mut problems);
+        let mut sinks: Vec<SinkView> = collected.nodes.iter().filter_map(sink).collect();
+        if let Some(entered) = entered.filter(|_| self.limits.share < 1.0) {
+            let beside = Some(Beside::of(&entered, &sinks));
+            sinks.iter_mut().for_each(|sink| sink.beside = beside);
+        }
         let last = self.last.take().filter(|last| last.first + epochs == first);
         let names = &self.names;
         let own = |of: &Delivery<Delivered>| {
