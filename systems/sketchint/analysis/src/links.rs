@@ -53,8 +53,11 @@ pub(crate) fn all(sinks: &[SinkView], times: &Times, names: &Names) -> Vec<LinkR
         }
     }
     let are_known = sinks.iter().all(SinkView::knows_paths);
+    // Where an lcore had no room for a link, the others' sums lack what it saw.
+    let have_all = sinks.iter().all(|sink| sink.window.links_full == 0);
     let link = |((from, to), packets): ((u32, u32), u64)| {
-        let latency = sums.get(&(from, to)).and_then(|of| latency(of, times));
+        let sums = sums.get(&(from, to)).filter(|_| have_all);
+        let latency = sums.and_then(|of| latency(of, times));
         LinkReport {
             from: names.of(from),
             to: names.of(to),
