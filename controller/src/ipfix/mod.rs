@@ -260,7 +260,7 @@ fn delay_records(report: &SystemReport<Sketched>, place: impl Fn(&str) -> u64) -
         let record = |kind| Record { start_ms, end_ms, flow: of.flow, kind };
         records.extend(of.delays().map(|delays| record(Kind::Delay(delays))));
         records.extend(of.hops.iter().filter_map(|hop| {
-            let (node, delays) = (place(&hop.node), hop.delays()?);
+            let (node, delays) = (place(&hop.node), of.delays_at(hop)?);
             let max_us = delays.max_us?;
             (node > 0).then(|| record(Kind::HopDelay { node, delays, max_us }))
         }));

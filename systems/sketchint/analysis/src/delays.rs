@@ -3,7 +3,7 @@
 
 use calumma_sketch::sketchint::Cell;
 
-use crate::report::{FlowReport, HopReport, InSwitches};
+use crate::report::{FlowReport, HopReport, InSwitches, PathReport};
 use crate::view::{FlowView, SinkView};
 
 /// A latency that is as long as a stack can say, or longer.
@@ -46,17 +46,23 @@ fn rounded(us: f64) -> Option<u32> {
     (0.0..=f64::from(u32::MAX)).contains(&us).then_some(us as u32)
 }
 
-impl HopReport {
-    /// How long the switch had the flow's packets; `None` where it is not known that these are all
-    /// of them and that each says it, and where one was longer there than a stack can say.
-    pub fn delays(&self) -> Option<Delays> {
-        let packets = self.packets.packets.filter(|&packets| self.latencies == Some(packets))?;
-        let max_us = self.max_us.filter(|&us| us < f64::from(LONGEST_NS) / 1000.0)?;
-        Delays::of(packets, self.mean_us?, [self.min_us, Some(max_us)])
-    }
-}
-
 impl FlowReport {
+    /// How long a switch had the flow's packets; `None` where it is not known that these are all
+    /// of them and that each says it, where one came by more than once, and where one was longer
+    /// there than a stack can say.
+    pub fn delays_at(&self, hop: &HopReport) -> Option<Delays> {
+        let HopReport { node, packets, latencies, .. } = hop;
+        let visits = |path: &PathReport| path.path.iter().filter(|of| *of == node).count();
+        // Of a path that lacks switches, it may be one of these.
+        let lacks = |path: &PathReport| path.partial && *node != self.sink;
+        if self.paths.iter().any(|path| lacks(path) || visits(path) > 1) {
+            return None;
+        }
+        let packets = packets.packets.filter(|&packets| *latencies == Some(packets))?;
+        let max_us = hop.max_us.filter(|&us| us < f64::from(LONGEST_NS) / 1000.0)?;
+        Delays::of(packets, hop.mean_us?, [hop.min_us, Some(max_us)])
+    }
+
     /// How long all switches together had each of the flow's packets; `None` where that is not
     /// known of all of them.
     pub fn delays(&self) -> Option<Delays> {

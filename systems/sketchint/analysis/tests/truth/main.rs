@@ -5,6 +5,7 @@ mod check;
 mod hostile;
 mod share;
 mod tofino;
+mod twice;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -66,7 +67,7 @@ impl Packet {
 }
 
 /// Node ids, by the position of their names, plus one.
-const PATHS: [&[u32]; 5] = [&[], &[1, 3], &[1, 4], &[1, 3, 5], &[1, 3, 1]];
+const PATHS: [&[u32]; 6] = [&[], &[1, 3], &[1, 4], &[1, 3, 5], &[1, 3, 1], &[2, 3]];
 
 prop_compose! {
     fn packets(flows: u32)(
