@@ -104,8 +104,8 @@ impl FlowCounts {
 /// A flow that the topology has no way for.
 fn nowhere(flow: Flow, passed: &[Passed]) -> Lost {
     let on = |side: SideKind| passed.iter().filter(move |it| it.side == side);
-    let entered: u64 = on(SideKind::Ingress).map(|it| it.received.least).sum();
-    let left = on(SideKind::Egress).fold(0_u64, |left, it| left.saturating_add(it.received.most));
+    let entered = on(SideKind::Ingress).map(|it| it.received.least).fold(0, u64::saturating_add);
+    let left = on(SideKind::Egress).map(|it| it.received.most).fold(0, u64::saturating_add);
     let at_least = entered.saturating_sub(left);
     Lost { flow, lost: None, at_least, at_most: None, places: None }
 }

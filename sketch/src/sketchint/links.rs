@@ -35,7 +35,7 @@ impl LinkSums {
 
     /// Adds what others have summed up of the same link.
     pub fn merge(&mut self, other: &Self) {
-        self.packets += other.packets;
+        self.packets = self.packets.saturating_add(other.packets);
         self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
         self.min_ns = self.min_ns.min(other.min_ns);
         self.max_ns = self.max_ns.max(other.max_ns);

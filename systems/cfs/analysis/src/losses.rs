@@ -43,7 +43,7 @@ struct Vanished {
 impl Vanished {
     fn add(&mut self, other: Self) {
         self.flows += other.flows;
-        self.packets += other.packets;
+        self.packets = self.packets.saturating_add(other.packets);
         self.may_be_elsewhere |= other.may_be_elsewhere;
     }
 }

@@ -90,7 +90,8 @@ impl ReportMetrics for Metrics {
         self.superspreaders.set(certain as f64);
         self.loops.set(found.loops.iter().filter(|it| it.certain).count() as f64);
         self.black_holes.set(found.black_holes.len() as f64);
-        self.lost.inc_by(found.losses.iter().map(|loss| loss.lost).sum());
+        let lost = found.losses.iter().map(|loss| loss.lost).fold(0, u64::saturating_add);
+        self.lost.inc_by(lost);
         for node in &found.nodes {
             let labels = &[&*node.node];
             self.entries.with_label_values(labels).set(node.used as f64);

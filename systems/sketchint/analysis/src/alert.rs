@@ -75,8 +75,8 @@ fn wanted(found: &Found) -> u64 {
     let by_choice = |why: &str| {
         [NotCarried::Share, NotCarried::Watch].into_iter().any(|choice| choice.name() == why)
     };
-    let left_out: u64 =
-        not_carried.filter(|(why, _)| by_choice(why)).map(|(_, packets)| packets).sum();
+    let left_out = not_carried.filter(|(why, _)| by_choice(why)).map(|(_, &packets)| packets);
+    let left_out = left_out.fold(0, u64::saturating_add);
     found.coverage.sinks.packets.saturating_sub(left_out)
 }
 

@@ -44,7 +44,8 @@ pub(crate) fn all(sinks: &[SinkView], times: &Times, names: &Names) -> Vec<LinkR
             let mut nodes = of.path.nodes().iter().copied().chain(sink.window.own);
             let Some(mut from) = nodes.next() else { continue };
             for to in nodes {
-                *packets.entry((from, to)).or_default() += of.packets;
+                let sum = packets.entry((from, to)).or_default();
+                *sum = sum.saturating_add(of.packets);
                 from = to;
             }
         }

@@ -166,12 +166,12 @@ fn latencies(sinks: &[SinkView]) -> BTreeMap<u32, (NodeSums, Vec<String>)> {
 }
 
 fn add(sum: &mut NodeSums, more: &NodeSums) {
-    sum.packets += more.packets;
+    sum.packets = sum.packets.saturating_add(more.packets);
     sum.sum_ns = sum.sum_ns.saturating_add(more.sum_ns);
     sum.min_ns = sum.min_ns.min(more.min_ns);
     sum.max_ns = sum.max_ns.max(more.max_ns);
     sum.latencies.merge(&more.latencies);
-    sum.queued += more.queued;
+    sum.queued = sum.queued.saturating_add(more.queued);
     sum.queue_sum = sum.queue_sum.saturating_add(more.queue_sum);
     sum.queue_max = sum.queue_max.max(more.queue_max);
 }

@@ -52,7 +52,7 @@ impl Suspects {
         for (flow, paths) in &paths {
             let lost = lost[flow] as f64;
             all += lost;
-            let packets: u64 = paths.iter().map(|path| path.at_least).sum();
+            let packets = paths.iter().map(|path| path.at_least).fold(0, u64::saturating_add);
             let mut came_by: BTreeSet<(&str, &str)> = BTreeSet::new();
             for path in paths {
                 let share = path.at_least as f64 / packets.max(1) as f64;

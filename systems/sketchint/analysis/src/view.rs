@@ -130,7 +130,7 @@ impl SinkView {
     pub(crate) fn silent_of(&self, flow: &FlowView<'_>) -> u64 {
         let rows = flow.rows.iter().filter(|row| self.is_silent(row));
         let in_rows: u64 = rows.map(|row| row.packets).sum();
-        in_rows + self.silent_beside_rows(flow)
+        in_rows.saturating_add(self.silent_beside_rows(flow))
     }
 
     /// Those of them that are in no row.
@@ -348,14 +348,15 @@ impl SinkView {
             pair.unwrap_or(Pair { latency: None, packets: None });
         let others = others.filter(|_| self.is_sound).map(u64::from);
         let at_switch = known.map(|of| of.packets).or(knows_all.then_some(0));
-        let at_most = others.map(|others| packets + others);
+        let at_most = others.map(|others| packets.saturating_add(others));
         // No more packets of the flow said that they met it than all that said so.
         let at_most = match at_switch.filter(|_| self.is_sound) {
             Some(all) => Some(at_most.map_or(all, |most| most.min(all))),
             None => at_most,
         };
         let beside = self.silent_beside_rows(flow);
-        let at_most = at_most.map(|most| most + silent + beside);
+        let not_said = silent.saturating_add(beside);
+        let at_most = at_most.map(|most| most.saturating_add(not_said));
         let latency = latency.map(|units| f64::from(units) * f64::from(self.unit_ns));
         let range = known.filter(|of| of.min_ns <= of.max_ns);
         let mean = range.filter(|_| self.is_sound).map(|of| {

@@ -316,12 +316,12 @@ fn coverage(sink: &SinkView) -> Coverage {
 /// The packets of all sinks, and those of all sources.
 fn covered(sinks: &[SinkView], entered: Option<Entered>) -> Covered {
     let sinks = sinks.iter().map(coverage).fold(Coverage::default(), |sum, more| Coverage {
-        packets: sum.packets + more.packets,
-        int_packets: sum.int_packets + more.int_packets,
-        partial: sum.partial + more.partial,
-        mtu_exceeded: sum.mtu_exceeded + more.mtu_exceeded,
-        hops_exceeded: sum.hops_exceeded + more.hops_exceeded,
-        unmarked: sum.unmarked + more.unmarked,
+        packets: sum.packets.saturating_add(more.packets),
+        int_packets: sum.int_packets.saturating_add(more.int_packets),
+        partial: sum.partial.saturating_add(more.partial),
+        mtu_exceeded: sum.mtu_exceeded.saturating_add(more.mtu_exceeded),
+        hops_exceeded: sum.hops_exceeded.saturating_add(more.hops_exceeded),
+        unmarked: sum.unmarked.saturating_add(more.unmarked),
         unclassified: sum.unclassified.saturating_add(more.unclassified),
     });
     let Some(entered) = entered else {

@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use calumma_analysis::{Collected, Delivery, EpochHead, Node, NodeEnd};
-use calumma_sketch::sketchint::Shape;
-use calumma_wire::{Role, SideKind};
+use calumma_sketch::sketchint::{LinkSums, Shape};
+use calumma_sketchint::frames::Window;
+use calumma_wire::{Role, Side, SideKind};
 use proptest::prelude::*;
 
 use super::{EPOCHS, Network, Packet, clock, layout, packets};
@@ -58,4 +59,50 @@ proptest! {
         }
         prop_assert!(network.report_changed(&packets, &[]));
     }
+}
+
+/// Packets of two sinks are added up: no sum of what they say is a small number.
+#[test]
+fn sinks_that_say_too_much_make_no_small_sums() {
+    const ALL: u64 = 1 << 63;
+    let shape = Shape { tower_words: 64, row_sets: 4, ..Shape::default() };
+    let mut network = Network::new(layout(shape), 1);
+    let packet =
+        Packet { flow: 1, path: 1, latencies: [9; 3], own: 9, lcore: 0, says: super::Says::All };
+    let deliver = |(name, id): (&str, u16)| {
+        let side = network.sink(id.into(), std::slice::from_ref(&packet));
+        let mut window = Window::decode(&side.body, &network.layout).unwrap();
+        for packets in [&mut window.totals.packets, &mut window.totals.int_packets] {
+            *packets = ALL;
+        }
+        window.paths[0].packets = ALL;
+        window.unclassified = u64::MAX;
+        window.unmarked = ALL;
+        for node in &mut window.nodes {
+            (node.packets, node.queued, node.queue_sum) = (ALL, ALL, 0);
+        }
+        window.links =
+            vec![LinkSums { from: 1, to: 3, packets: ALL, sum_ns: 0, min_ns: 0, max_ns: 0 }];
+        let side = Side { packets: ALL, body: window.encode(), ..side };
+        let node = Node { name: name.to_owned(), role: Role::Edge, id };
+        let side = network.windows.decode(&node, &side).unwrap();
+        let end = NodeEnd { late_packets: Some(0), ..NodeEnd::default() };
+        let sides = vec![(SideKind::Egress, Some(side))];
+        Delivery { node: Arc::new(node), sides, doubts: Vec::new(), end }
+    };
+    let nodes = [("e2", 2), ("e3", 6)].map(deliver).into();
+    let epoch = network.window * EPOCHS;
+    let head = EpochHead { epoch, start_unix_ns: clock().start_of(epoch), length_ms: 1000 };
+    let collected = Collected { head, nodes, topology: None };
+    let (found, _) = network.windows.analyse(&collected, EPOCHS, "on");
+    let of = found.coverage.sinks;
+    assert_eq!((of.packets, of.int_packets, of.unmarked), (u64::MAX, u64::MAX, u64::MAX));
+    let at_s1 = found.nodes.iter().find(|node| node.node == "s1").unwrap();
+    assert_eq!((at_s1.at_least, at_s1.queue.as_ref().unwrap().packets), (u64::MAX, u64::MAX));
+    let link = found.links.iter().find(|link| link.to == "s1").unwrap();
+    assert_eq!(link.at_least, u64::MAX);
+    let many = found.flows.iter().flat_map(|flow| &flow.hops);
+    assert!(
+        many.map(|hop| hop.packets).all(|of| of.at_most.is_none_or(|most| most >= of.at_least))
+    );
 }
