@@ -19,6 +19,9 @@ use crate::view::SinkView;
 /// How often the bounds hold at least, over all draws.
 pub(crate) const CONFIDENCE: f64 = 0.95;
 
+/// Most packets of a flow: of more, logarithms of their factorials lose digits that bounds need.
+const MOST: u64 = 1 << 36;
+
 /// Packets of a window that entered all sources and are no matter of chance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Beside {
@@ -52,10 +55,14 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// What is estimated; `None` where the sample has no packet, or all of them.
+    /// What is estimated; `None` where the sample has no packet, or all of them, or where there are
+    /// more than [`MOST`].
     pub(crate) fn estimate(&self, beside: Beside) -> Option<Estimated> {
         let Self { all, drawn, hits, unsure } = *self;
         let rest = all.checked_sub(drawn).filter(|&rest| rest > 0 && drawn > 0)?;
+        if all > MOST {
+            return None;
+        }
         let idle = beside.idle.min(rest);
         let unfit = beside.unfit.min(rest - idle);
         let (population, sample) = (all - idle, drawn + unfit);
@@ -118,7 +125,7 @@ fn reaches((all, kind): (u64, u64), drawn: u64, hits: u64, are_seen: bool) -> bo
     let (mut term, mut sum) = (log.exp(), 0.0);
     for more in hits..=most {
         sum += term;
-        if sum > enough || term < sum * 1e-12 {
+        if sum > enough || term <= sum * 1e-12 {
             break;
         }
         let ways = (kind - more) as f64 * (drawn - more) as f64;
@@ -221,5 +228,17 @@ mod tests {
         assert!((0.98..1.02).contains(&distance), "{large:?}");
         let single = of(10_000_000, 156_250, 156_250);
         assert!(single.at_most == 10_000_000 && single.at_least > 9_999_000, "{single:?}");
+    }
+
+    #[test]
+    fn flows_of_more_packets_than_can_be_have_an_answer_soon() {
+        let most = of(MOST, MOST / 2, MOST / 4);
+        let error = most.standard_error.unwrap();
+        let distance = (most.at_most - most.at_least) as f64 / (2.0 * 1.96 * error);
+        assert!((0.98..1.02).contains(&distance), "{most:?}");
+        for all in [MOST + 1, u64::MAX] {
+            let sample = Sample { all, drawn: all / 2, hits: all / 4, unsure: 0 };
+            assert_eq!(sample.estimate(Beside::default()), None);
+        }
     }
 }
