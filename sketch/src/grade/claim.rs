@@ -82,6 +82,15 @@ impl Claims {
         Ranked { rank: Rank::new(class, grade), is_claimed: claims }
     }
 
+    /// The same for a packet whose flow had a packet of this rank before, and which is of the same
+    /// grade; `None` where its rank is another one.
+    #[inline(always)]
+    pub fn rank_again(&self, chosen: Chosen, is_claimed: bool, before: Rank) -> Option<Ranked> {
+        let ranked = self.rank(chosen, is_claimed, before.grade());
+        // A pinned flow's rank does not have its grade.
+        (ranked.rank == before && chosen != Chosen::Pinned).then_some(ranked)
+    }
+
     /// The claims of the next window. `worst` is the largest rank in the table at the end of this
     /// one, `None` where the table was not full.
     ///
@@ -122,6 +131,25 @@ mod tests {
             rank(Chosen::Shared, true, 0),
         ];
         assert!(rising.is_sorted_by(|a, b| a < b), "{rising:?}");
+    }
+
+    #[test]
+    fn a_rank_tells_the_claim_of_packets_that_come_alike() {
+        let claims = Claims { limit: 100 };
+        for (chosen, is_claimed, grade) in [
+            (Chosen::Single, false, 99),
+            (Chosen::Shared, false, 99),
+            (Chosen::Shared, false, 100),
+            (Chosen::Shared, true, 100),
+        ] {
+            let ranked = claims.rank(chosen, is_claimed, grade);
+            assert_eq!(claims.rank_again(chosen, is_claimed, ranked.rank), Some(ranked));
+            let otherwise = claims.rank_again(chosen, !is_claimed, ranked.rank);
+            assert_eq!(otherwise.is_some(), chosen == Chosen::Single, "{chosen:?}");
+        }
+        let pinned = claims.rank(Chosen::Pinned, false, 7).rank;
+        assert_eq!(claims.rank_again(Chosen::Pinned, false, pinned), None);
+        assert_eq!(claims.rank_again(Chosen::Shared, false, pinned), None);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The table itself: entries, and which of them stay.
 
+mod known;
+
 use super::filter::{Filter, Noted};
 use super::index::{Index, Place, tag};
 use super::order::{Order, Rank, Words};

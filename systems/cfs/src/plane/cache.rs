@@ -12,7 +12,7 @@ use calumma_sketch::table::Order;
 use calumma_sketch::{BURST, FlowKey, Key, WideKey};
 
 /// Flows that have room: few enough to stay in a CPU's own caches.
-const SLOTS: usize = 1024;
+const SLOTS: usize = 4096;
 
 /// How many packets of other flows a flow keeps its slot against at most.
 const MOST_CREDIT: u8 = 15;

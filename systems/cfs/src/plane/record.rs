@@ -16,7 +16,7 @@ use super::counted::Counted;
 use super::ends::Ends;
 use super::guard::Guard;
 use super::notices::Noticing;
-use super::recording::Recording;
+use super::recording::{Ahead, Recording};
 use crate::frames::{Graded, Overrides, Residual, Setup, Sizes, even};
 
 /// What all of a switch's records have in common.
@@ -82,6 +82,7 @@ pub(super) struct Share<K: Key> {
     pub(super) table: BoundedTable<K, Counted>,
     /// Flows that the table refused lately.
     pub(super) cache: RefusedCache<K>,
+    pub(super) ahead: Ahead,
     pub(super) sums: Sums,
     /// Which flows' packets go on claimed; `None` before the first packet.
     pub(super) claims: Option<Claims>,
@@ -157,7 +158,8 @@ impl<K: Key> Window<K> {
         let arena = is_planned.then(|| Arena::new(most_lines::<K>(&common, lcores)));
         let ends = common.setup.ends.then(|| Ends::new(filter_bits as u32));
         let cache = RefusedCache::new();
-        let share = Share { table, cache, sums: Sums::default(), claims: None, ends };
+        let (ahead, sums) = (Ahead::default(), Sums::default());
+        let share = Share { table, cache, ahead, sums, claims: None, ends };
         let (flows, others) = (HyperLogLog::new(hll_bits), Vec::new());
         let guard = common.setup.guard.then(Guard::new);
         Self {
@@ -279,9 +281,10 @@ impl<K: Key> Record for Window<K> {
     }
 
     fn clear(&mut self) {
-        let Share { table, cache, sums, claims, ends } = &mut self.share;
+        let Share { table, cache, ahead, sums, claims, ends } = &mut self.share;
         table.clear();
         cache.clear();
+        *ahead = Ahead::default();
         ends.iter_mut().for_each(Ends::clear);
         (*sums, *claims) = (Sums::default(), None);
         self.flows.clear();

@@ -43,13 +43,6 @@ impl<K: Key> Work for Recording<'_, '_, K> {
                 &computed
             }
         };
-        let of_wide;
-        let words = if common.by_wide && K::KIND == KeyKind::Ipv4 {
-            of_wide = hash_wide(isa, &common.family, keys);
-            &of_wide
-        } else {
-            hashes
-        };
         let claims = window.share.claims.unwrap_or(Claims::NONE);
         let unpinned = if single { Chosen::Single } else { Chosen::Shared };
         let pins = &window.plan.pins;
@@ -58,17 +51,45 @@ impl<K: Key> Work for Recording<'_, '_, K> {
         let came = |at: usize| by.with(&fields(ip, at), claimed >> at & 1 == 1);
         let (again, mut goes_on) = count_again(&mut window.share, (keys, hashes), ip, came);
         let others = first(keys.len()) & !again;
+        let us = u32::try_from(polled_ns.saturating_sub(window.start_ns) / 1000);
+        let us = us.unwrap_or(u32::MAX);
+        let side_counted = if single { side | Counted::LOCAL } else { side };
+        let count_known = |value: &mut Counted, before: Rank, at: usize| {
+            let (fields, is_claimed) = (fields(ip, at), claimed >> at & 1 == 1);
+            // One that came with several times to live is of interest each time.
+            if fields.ttl != value.ttl || value.differences != 0 {
+                return false;
+            }
+            let Some(ranked) = claims.rank_again(unpinned, is_claimed, before) else {
+                return false;
+            };
+            value.add(fields, us, side_counted);
+            goes_on |= u32::from(ranked.is_claimed) << at;
+            true
+        };
+        // Where hops go by more than that, a packet may be at another one than its flow's first.
+        let known = if common.setup.hop.is_said() || !window.share.ahead.is_worth_it() {
+            0
+        } else {
+            let Share { table, ahead, .. } = &mut window.share;
+            let known = table.count_known(isa, (keys, others), hashes, count_known);
+            ahead.note(known.count_ones(), others.count_ones());
+            known
+        };
+        let others = others & !known;
+        let is_wide = common.by_wide && K::KIND == KeyKind::Ipv4;
+        let of_wide = is_wide.then(|| hash_wide(isa, &common.family, (keys, others)));
         let mut chosen = unpinned;
         let mut ranks = [Rank::default(); BURST];
         let (mut grade, graded) = (0, window.grade);
         // Packets that came as far as the one before are at its hop: finding that takes a division.
         let mut hop = (None, Way::default());
         let mut before = usize::MAX;
-        for at in ones(others) {
+        for (number, at) in ones(others).enumerate() {
             let key = &keys[at];
             // Packets of one flow back to back are graded as the first of them.
             if keys.get(before) != Some(key) || before + 1 != at {
-                let of = words.of(at);
+                let of = of_wide.as_ref().map_or_else(|| hashes.of(at), |wide| wide.of(number));
                 let fields = fields(ip, at);
                 if hop.0 != Some((fields.ttl, fields.way)) {
                     let way = common.setup.way_at(fields.ttl, port, fields.way);
@@ -84,15 +105,12 @@ impl<K: Key> Work for Recording<'_, '_, K> {
             ranks[at] = ranked.rank;
             goes_on |= u32::from(ranked.is_claimed) << at;
         }
-        let us = u32::try_from(polled_ns.saturating_sub(window.start_ns) / 1000);
-        let us = us.unwrap_or(u32::MAX);
         let epoch = window.epoch;
         let Share { table, cache, sums, ends, .. } = &mut window.share;
         sums.claimed_in += u64::from(claimed.count_ones());
         let (residual, family) = (window.residual.as_mut(), &common.family);
         let guard = window.guard.as_mut();
         let of = (keys, hashes, epoch);
-        let side_counted = if single { side | Counted::LOCAL } else { side };
         let mut counting = Counting {
             ip,
             us,
@@ -152,6 +170,34 @@ impl<K: Key> Work for Recording<'_, '_, K> {
     }
 }
 
+/// Whether flows' entries are looked for ahead of all else: where few packets have one, that costs
+/// more than it saves.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ahead {
+    /// Bursts for which they are not.
+    idle: u8,
+}
+
+impl Ahead {
+    /// For how many bursts they are not where few packets had one.
+    const IDLE: u8 = 15;
+
+    #[inline(always)]
+    fn is_worth_it(&mut self) -> bool {
+        let is_worth_it = self.idle == 0;
+        self.idle = self.idle.saturating_sub(1);
+        is_worth_it
+    }
+
+    /// So many packets were counted, of so many whose flows' entries were looked for.
+    #[inline(always)]
+    fn note(&mut self, counted: u32, of: u32) {
+        if 4 * counted < of {
+            self.idle = Self::IDLE;
+        }
+    }
+}
+
 /// What a packet's IP header says.
 #[inline(always)]
 fn fields(ip: &[IpFields], at: usize) -> IpFields {
@@ -201,16 +247,26 @@ pub(super) fn write_back<K: Key>(
     }
 }
 
-/// The hashes of these IPv4 flows by their wide keys, at most [`BURST`].
+/// The hashes of the chosen ones of these IPv4 flows, at most [`BURST`], by their wide keys, side
+/// by side.
 #[inline(always)]
-fn hash_wide<K: Key>(isa: impl Isa, family: &HashFamily, keys: &[K]) -> HashColumns {
+fn hash_wide<K: Key>(
+    isa: impl Isa,
+    family: &HashFamily,
+    (keys, chosen): (&[K], u32),
+) -> HashColumns {
     let mut wide = [WideKey::default(); BURST];
-    for (wide, key) in wide.iter_mut().zip(keys) {
-        let [src, dst, ports] = [0, 1, 2].map(|at| key.word(at));
-        let words = [0, 0, 0xFFFF, src, 0, 0, 0xFFFF, dst, ports];
-        *wide = WideKey::from_words(words, key.protocol());
+    for (wide, at) in wide.iter_mut().zip(ones(chosen)) {
+        *wide = widened(&keys[at]);
     }
-    hash_keys(isa, family, &wide[..keys.len().min(BURST)])
+    hash_keys(isa, family, &wide[..chosen.count_ones() as usize])
+}
+
+/// The wide key of an IPv4 flow.
+#[inline(always)]
+fn widened<K: Key>(key: &K) -> WideKey {
+    let [src, dst, ports] = [0, 1, 2].map(|at| key.word(at));
+    WideKey::from_words([0, 0, 0xFFFF, src, 0, 0, 0xFFFF, dst, ports], key.protocol())
 }
 
 #[inline(always)]
@@ -297,6 +353,7 @@ mod tests {
 
     use calumma_epoch::{EpochClock, Guards};
     use calumma_plane::Record as _;
+    use calumma_sketch::grade::HopRule;
     use calumma_sketch::residual::Kind;
     use calumma_sketch::{FlowKey, HashKey};
     use proptest::prelude::*;
@@ -305,7 +362,7 @@ mod tests {
 
     use super::super::record::Plan;
     use super::*;
-    use crate::frames::{self, Entry, Setup};
+    use crate::frames::{self, Entry, Hop, PortHops, Setup, Totals};
 
     /// Bursts of a window at an edge whose table is full soon: of each the side, and each packet's
     /// flow. Few flows have most packets.
@@ -320,20 +377,30 @@ mod tests {
         (0..600).map(&mut burst).collect()
     }
 
-    /// What a switch says of them, and a bit for each packet that goes on claimed. Where it
-    /// `forgets`, no burst knows whose packets were refused before.
-    fn recorded(setup: Setup, seed: u64, forgets: bool) -> (frames::Window, Vec<u32>) {
-        let common = Arc::new(Common {
+    fn common(setup: Setup) -> Arc<Common> {
+        Arc::new(Common {
             setup,
             family: HashFamily::new(&HashKey::from_bytes([5; 32])),
             salt: 0,
             is_edge: true,
             by_wide: true,
             clock: EpochClock::new(50_000_000, Guards::default()).unwrap(),
-        });
-        let mut window = Window::<FlowKey>::new(common.clone(), 1);
+        })
+    }
+
+    /// An empty window, in which half of the flows are claimed.
+    fn window(common: &Arc<Common>) -> Window<FlowKey> {
+        let mut window = Window::new(common.clone(), 1);
         window.begin(&Plan::default(), 20);
-        window.share.claims = Some(Claims::default());
+        window.share.claims = Some(Claims::ALL.next(Some(Rank::new(2, u32::MAX / 2))));
+        window
+    }
+
+    /// What a switch says of them, and a bit for each packet that goes on claimed. Where it
+    /// `forgets`, no burst knows whose packets were refused before.
+    fn recorded(setup: Setup, seed: u64, forgets: bool) -> (frames::Window, Vec<u32>) {
+        let common = common(setup);
+        let mut window = window(&common);
         let mut noticing = Noticing::default();
         let mut claimed_out = Vec::new();
         for (number, (side, flows)) in (0_u32..).zip(bursts(seed)) {
@@ -369,6 +436,38 @@ mod tests {
         (window.frame(1, false), claimed_out)
     }
 
+    #[test]
+    fn a_packet_with_another_time_to_live_is_claimed_by_its_own_hop() {
+        let common = common(Setup::default());
+        let mut window = window(&common);
+        let claims = window.share.claims.unwrap();
+        let keys: Vec<_> = (0..32).map(|flow| FlowKey::from_words(flow, 9, 7, 17)).collect();
+        let mut claimed = Vec::new();
+        for ttl in [64, 61, 64] {
+            let ip = vec![IpFields { ttl, len: 100, way: Way::default() }; keys.len()];
+            let packets = Packets {
+                keys: &keys,
+                hashes: None,
+                ip: &ip,
+                polled_ns: 0,
+                port: 3,
+                side: Entry::PASSED,
+                single: false,
+                claimed: 0,
+            };
+            let out = window.record(&common, &packets, &mut Noticing::default());
+            for (at, key) in keys.iter().enumerate() {
+                let hashes = common.family.hash(&widened(key));
+                let seeds = (window.seed, common.salt);
+                let grade = common.setup.grade_of(&common.family, &hashes, seeds, ttl);
+                let ranked = claims.rank(Chosen::Shared, false, grade);
+                assert_eq!(out >> at & 1 == 1, ranked.is_claimed, "flow {at}, {ttl}");
+            }
+            claimed.push(out);
+        }
+        assert!(claimed[0] == claimed[2] && claimed[0] != claimed[1], "{claimed:?}");
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
 
@@ -390,6 +489,31 @@ mod tests {
             prop_assert!(totals.filtered.abs_diff(*of_without) <= 2 + totals.filtered / 50);
             *of_without = totals.filtered;
             prop_assert_eq!(with, without);
+        }
+
+        #[test]
+        fn what_is_sent_is_the_same_where_entries_are_not_looked_for_first(seed: u64) {
+            let setup = |hop| Setup {
+                hop,
+                entries: 256,
+                filter_bits: 1 << 14,
+                guard: false,
+                ..Setup::default()
+            };
+            // All packets are at hop 0, whatever their times to live; where ports say it, that is
+            // found out of each.
+            let rule = HopRule { offset: u8::MAX, ..HopRule::default() };
+            let first = recorded(setup(Hop::Ttl(rule)), seed, false);
+            let mut last = recorded(setup(Hop::Port(PortHops::NONE)), seed, false);
+            // A flow that is evicted within a burst has its packets behind that one counted before.
+            let (totals, of_last) = (first.0.totals, &mut last.0.totals);
+            let uncounted = |of: &Totals| of.refused_packets + of.evicted_packets;
+            prop_assert_eq!(uncounted(&totals), uncounted(of_last));
+            of_last.refused_packets = totals.refused_packets;
+            of_last.evicted_packets = totals.evicted_packets;
+            prop_assert!(totals.filtered.abs_diff(of_last.filtered) <= 2 + totals.filtered / 50);
+            of_last.filtered = totals.filtered;
+            prop_assert_eq!(first, last);
         }
     }
 }
