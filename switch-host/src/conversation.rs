@@ -88,7 +88,8 @@ pub trait Measurer {
     /// Begins a session; an earlier one ends.
     ///
     /// # Errors
-    /// Why the switch can't measure by this session; an earlier one goes on then.
+    /// Why the switch can't measure by this session; an earlier one goes on then, until its systems
+    /// are [removed](Self::remove).
     fn begin(&mut self, session: &Session) -> Result<(), String>;
 
     /// Whether it can let systems join and leave a session under way, and go on by another hash
@@ -343,10 +344,7 @@ impl<T: Transport> Conversation<T> {
         if !own.can(&carrier) {
             let problem =
                 format!("packets are to be marked by {carrier:?}, which is not done here");
-            error!(controller = self.address(), "{problem}");
-            let systems: Vec<_> = systems.iter().map(|of| of.system).collect();
-            systems.into_iter().for_each(|of| self.decline(of, effective_epoch, &problem));
-            return;
+            return self.cannot(&systems, effective_epoch, &problem, now_ns, measurer);
         }
         let clock = match EpochClock::new(epoch_length_ns, guards) {
             Ok(clock) => clock,
@@ -388,12 +386,29 @@ impl<T: Transport> Conversation<T> {
             }
             Err(problem) => {
                 let problem = format!("can't measure by the controller's setup: {problem}");
-                error!(controller = self.address(), "{problem}");
-                for of in session.systems {
-                    self.decline(of.system, effective_epoch, &problem);
-                }
+                self.cannot(&session.systems, effective_epoch, &problem, now_ns, measurer);
             }
         }
+    }
+
+    /// Declines all of a session that this switch can't measure by. The session before is over with
+    /// it: the controller would take what is measured by that one for what it has asked for.
+    fn cannot(
+        &mut self,
+        systems: &[SystemSetup],
+        epoch: u64,
+        problem: &str,
+        now_ns: u64,
+        measurer: &mut impl Measurer,
+    ) {
+        error!(controller = self.address(), "{problem}");
+        if let Some(Active { session, .. }) = self.session.take() {
+            self.link.queue.discard();
+            let ahead_ns = session.clock.guards().clock_ns + measurer.lead_ns();
+            let end = session.clock.epoch_at(now_ns + ahead_ns) + 1;
+            session.systems.iter().for_each(|of| measurer.remove(of.system, end));
+        }
+        systems.iter().for_each(|of| self.decline(of.system, epoch, &problem));
     }
 
     /// Goes on with the session under way as `new`: systems leave and join it, others get their
@@ -501,12 +516,13 @@ impl<T: Transport> Conversation<T> {
         self.link.queue.discarded()
     }
 
-    /// What is measured by; `None` before the first session.
+    /// What is measured by; `None` before the first session, and after one that this switch can't
+    /// measure by.
     pub fn session(&self) -> Option<&Session> {
         self.session.as_ref().map(|active| &active.session)
     }
 
-    /// Sends a side of an epoch; gives the bytes it takes. Does nothing before the first session.
+    /// Sends a side of an epoch; gives the bytes it takes. Does nothing without a session.
     pub fn side(&mut self, side: Side) -> usize {
         if self.session.is_none() {
             return 0;
@@ -527,13 +543,16 @@ impl<T: Transport> Conversation<T> {
     }
 
     /// Sends that no packet of the epoch can be recorded any more, how many came too late, and what
-    /// else the system knows of these; gives the bytes it takes.
+    /// else the system knows of these; gives the bytes it takes. Does nothing without a session.
     pub fn sealed(
         &mut self,
         system: SystemId,
         epoch: u64,
         (late_packets, body): (u64, Vec<u8>),
     ) -> usize {
+        if self.session.is_none() {
+            return 0;
+        }
         self.queue(system, epoch, &Message::Sealed { system, epoch, late_packets, body })
     }
 

@@ -1,5 +1,6 @@
 //! A switch's conversation over a pipe, with the controller's part played by hand.
 
+mod declined;
 mod hostile;
 mod metrics;
 mod secured;
@@ -31,6 +32,8 @@ struct Switch {
     /// The keys that it went on by, and from which epoch on.
     rekeyed: Vec<(u8, u64)>,
     clock_set: Option<i64>,
+    /// Whether it can measure by no session.
+    refuses: bool,
     /// After how long without a controller the fleeting system goes on by which plan.
     alone: Option<(u64, Vec<u8>)>,
 }
@@ -53,6 +56,9 @@ impl Measurer for Switch {
     }
 
     fn begin(&mut self, session: &Session) -> Result<(), String> {
+        if self.refuses {
+            return Err("a domain is set".to_owned());
+        }
         self.begun.push(session.clone());
         Ok(())
     }

@@ -138,6 +138,7 @@ fn goes_on(id: SystemId, one: &Session, other: &Session) -> bool {
     (!named || one.node_id == other.node_id)
         && one.hash_key == other.hash_key
         && one.clock == other.clock
+        && one.domain == other.domain
         && fixed(one) == fixed(other)
 }
 

@@ -450,12 +450,26 @@ fn a_session_with_a_domain_is_declined() {
     let config = Config::parse(&config, "the test's configuration").unwrap();
     let _daemon = Daemon::start_with(&BOTH, config, calumma_switchd::collector::Way::Registers);
     controller.accept();
+    // It measures already, by a session without one.
+    controller.welcome(vec![hops()]);
+    controller.listen_until("an epoch is sealed", |it| !it.sealed().is_empty());
     let domain = Domain::new(vec!["10.0.0.0/8".parse().unwrap()]).unwrap();
     controller.welcome_within(domain, vec![hops()]);
     controller.listen_until("hops is declined", |it| !it.declined.is_empty());
     let (system, reason) = &controller.declined[0];
     assert_eq!(*system, ID);
     assert!(reason.contains("[domain] prefixes are set"), "{reason}");
+    // Nothing more comes of that one, and measuring begins anew without a domain.
+    controller.epochs.clear();
+    let declined = controller.clock.epoch_at(unix_ns());
+    let until = controller.clock.start_of(declined + 4);
+    while unix_ns() < until {
+        controller.listen();
+    }
+    assert!(controller.epochs.is_empty(), "{:?}", controller.epochs.keys());
+    controller.welcome(vec![hops()]);
+    controller.listen_until_measured();
+    assert!(*controller.epochs.keys().next().unwrap() > declined + 4);
 }
 
 #[test]
