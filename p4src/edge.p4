@@ -62,6 +62,8 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
     CollectionPath() collection;
     Forwarding() forwarding;
     Counter<bit<64>, class_t>(8, CounterType_t.PACKETS) packets;
+    // Packets that the classifier counts, by timestamp bit: its own counters come to their ends.
+    Counter<bit<64>, bit<1>>(2, CounterType_t.PACKETS) entered;
     request_t request;
     words_t masked;
     bit<16> missing;
@@ -158,6 +160,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
 
         classifier.apply(meta.hashes, request, count8, count16);
         if (meta.measured && meta.from_host) {
+            entered.count(meta.timestamp);
             classify.apply(meta.timestamp, count8, count16, meta.hashes, meta.mark, masked,
                            request);
         }

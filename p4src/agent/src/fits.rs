@@ -75,6 +75,7 @@ pub fn check(info: &Info, needs: &Needs) -> Result<(), Mismatch> {
 /// Names everything in tables and counters that the daemon does.
 fn tables(info: &Info, needs: &Needs) -> Result<(), InfoError> {
     let totals = needs.totals.iter().map(|total| (total.counter, total.cell));
+    let totals = totals.chain(needs.entered.map(|counter| (counter, 0)));
     for (counter, cell) in [(ENTERED, 0), (LEFT, 0)].into_iter().chain(totals) {
         info.table(counter)?.index_key(cell.into())?;
     }

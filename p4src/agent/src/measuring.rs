@@ -302,7 +302,7 @@ impl Measuring {
 
     fn spawn(&self, driver: Driver, collector: Collector, mut run: Run) -> Threads {
         let now_ns = unix_ns() + prepare_ns(&run.clock);
-        let window = run.setup.window();
+        let (needs, window) = (run.setup.needs(), run.setup.window());
         run.first_epoch = run.first_epoch.max(run.clock.epoch_at(now_ns) + 2);
         run.first_epoch = run.first_epoch.next_multiple_of(window);
         let stop = Arc::new(AtomicBool::new(false));
@@ -327,7 +327,8 @@ impl Measuring {
                 armed: Vec::new(),
             },
             ingress_at_take: run.setup.ingress_at_take(),
-            stopped: run.setup.needs().stopped,
+            entered: needs.entered,
+            stopped: needs.stopped,
         };
         let channels = Channels { tasks, ready: give_ready, parts: self.to_controller.clone() };
         let gatherer = Gatherer::new(driver, collector, run, channels, self.counters.clone());

@@ -17,7 +17,7 @@ use calumma_wire::Role;
 use tracing::warn;
 
 use crate::config::CarrierKind;
-use crate::counters::{Counters, left};
+use crate::counters::{Counters, cells, left};
 use crate::driver::Driver;
 use crate::gatherer::{Task, ahead_ns};
 use crate::marks::{self, Marks};
@@ -73,6 +73,7 @@ struct Window {
     /// By how much its packets were stamped, and its group closed, too late.
     flip_ns: u64,
     take_ns: u64,
+    entered: u64,
     late_packets: u64,
     unrecorded: u64,
     foreign_packets: u64,
@@ -84,6 +85,8 @@ struct Window {
 struct State {
     groups: [Group; 2],
     windows: [Window; 2],
+    /// How many packets had entered as the last epoch of each timestamp bit ended.
+    entered: [u64; 2],
     /// Which notices are whose.
     readings: Readings,
     /// Epochs to come that are ready.
@@ -114,6 +117,8 @@ pub(crate) struct Pilot {
     pub(crate) marked_by: MarkedBy,
     /// Whether the ingress side is taken out with the last side of its window.
     pub(crate) ingress_at_take: bool,
+    /// The counter of packets that entered, by timestamp bit.
+    pub(crate) entered: Option<&'static str>,
     /// Tables that are emptied when it stops.
     pub(crate) stopped: Vec<String>,
 }
@@ -165,6 +170,7 @@ impl Pilot {
         // so, and that of the other one is to be cleared as well. Where marks are signed, it is not
         // marked before the first epoch is armed: it may be too early for that bit.
         self.stamp(self.first_epoch - 1)?;
+        state.entered = self.count_entered()?;
         self.discard(self.first_epoch - 2 * self.window);
         let mut clock = WatchedClock::of_system();
         while !stop.load(Ordering::Relaxed) {
@@ -205,7 +211,7 @@ impl Pilot {
     fn arm(&mut self, epoch: u64, state: &mut State) -> Result<(), ClientError> {
         // Before that: what is marked in the epoch before the last is not to be recorded in this.
         self.arm_marks(epoch)?;
-        let State { groups, windows, readings, ready } = state;
+        let State { groups, windows, readings, ready, .. } = state;
         let group = &mut groups[timestamp_bit(epoch)];
         ready.extend(self.ready.try_iter());
         // Those that come too late are of no use.
@@ -259,6 +265,11 @@ impl Pilot {
         let late_ns = unix_ns().saturating_sub(at_ns);
         let before = self.first(epoch - 1);
         let window = &mut state.windows[self.parity(before)];
+        // No packet enters with that bit any more until the epoch after this.
+        let bit = timestamp_bit(epoch - 1);
+        let counted = self.count_entered()?[bit];
+        window.entered += counted.saturating_sub(state.entered[bit]);
+        state.entered[bit] = counted;
         if late_ns > self.clock.guards().flight_ns && self.shares_bit_with_next_window(epoch - 1) {
             window.flip_ns = window.flip_ns.max(late_ns);
         }
@@ -268,7 +279,11 @@ impl Pilot {
             && let Some(ready) = &state.groups[timestamp_bit(epoch - 1)].measured
         {
             let plan = ready.plan.clone();
-            let closed = Closed { stall_ns: window.flip_ns, ..Closed::in_time(before, side, plan) };
+            let closed = Closed {
+                stall_ns: window.flip_ns,
+                entered: window.entered,
+                ..Closed::in_time(before, side, plan)
+            };
             self.task(Task::Collect(closed));
         }
         Ok(())
@@ -324,6 +339,7 @@ impl Pilot {
                 side: side_at_take(self.role),
                 plan: ready.plan,
                 stall_ns: window.take_ns,
+                entered: 0,
                 unrecorded: window.unrecorded,
                 foreign_packets: window.foreign_packets,
                 unmarked: self.marked_by.marks.as_ref().map(|_| window.unmarked),
@@ -421,6 +437,11 @@ impl Pilot {
 
     fn end(&self) -> u64 {
         self.end.load(Ordering::Relaxed)
+    }
+
+    /// Packets that have entered and were recorded, by timestamp bit.
+    fn count_entered(&self) -> Result<[u64; 2], ClientError> {
+        self.entered.map_or(Ok([0; 2]), |counter| cells(&self.driver, counter))
     }
 
     /// The cells of the egress' packet counter.

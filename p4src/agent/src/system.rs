@@ -210,6 +210,8 @@ pub struct Needs {
     pub entries: Vec<TableEntry>,
     /// What it counts besides what every program does; those of one name are added up.
     pub totals: Vec<Total>,
+    /// Its counter of packets that entered and were recorded, by timestamp bit, if it has one.
+    pub entered: Option<&'static str>,
     /// Where it numbers [notices](crate::notices), if it sends any.
     pub notices: Option<Streams>,
     /// The tables of epochs that are emptied when measuring stops, whatever ends it.
@@ -249,6 +251,9 @@ pub struct Closed {
     /// By how much a step of the rotation came later than the guards allow, in nanoseconds; else
     /// 0.
     pub stall_ns: u64,
+    /// Packets that entered and were recorded, where the program [counts](Needs::entered) them; of
+    /// a side that is over when its epoch is.
+    pub entered: u64,
     /// Packets that left and that the plan has nothing recorded of.
     pub unrecorded: u64,
     /// Packets that left and found no way to be recorded while the groups of both timestamp bits
@@ -272,6 +277,7 @@ impl Closed {
             side,
             plan,
             stall_ns: 0,
+            entered: 0,
             unrecorded: 0,
             foreign_packets: 0,
             unmarked: None,

@@ -111,6 +111,9 @@ struct Session {
     holding: (Plan, u64),
     groups: [Group; 2],
     noticing: Noticing,
+    /// The program's counter of packets that entered, by timestamp bit, and what it had counted as
+    /// the last epoch of each ended.
+    entered: (Option<&'static str>, [u64; 2]),
     /// Packets that have left, as they were counted when a group was closed last.
     left: [u64; KINDS],
     /// By parity: what is recorded together, in one group of registers.
@@ -355,7 +358,8 @@ impl Session {
             let host = Entry::new("host").exact("ingress_port", LOCAL);
             switch.add_entry("Ingress.host_ports", &host)?;
         }
-        let noticing = Noticing::new(&mut switch, setup.needs().notices);
+        let needs = setup.needs();
+        let noticing = Noticing::new(&mut switch, needs.notices);
         let plan = Plan::from(&*asked.plan);
         let mut session = Self {
             id: asked.system,
@@ -373,6 +377,7 @@ impl Session {
             holding: (plan, *first_epoch),
             groups: Default::default(),
             noticing,
+            entered: (needs.entered, [0; 2]),
             left: [0; KINDS],
             windows: Default::default(),
         };
@@ -494,6 +499,7 @@ impl Session {
     fn flip(&mut self, epoch: u64) -> Result<Option<Finished>> {
         self.stamp_with(epoch)?;
         let epoch = epoch - 1;
+        let entered = self.entered_since(timestamp_bit(epoch))?;
         let side = side_at_flip(self.role).filter(|_| !self.setup.ingress_at_take());
         let Some(side) = side else { return Ok(None) };
         let Some((plan, _)) = &self.groups[timestamp_bit(epoch)].measured else {
@@ -505,7 +511,15 @@ impl Session {
         if epoch >= self.end {
             return Ok(None);
         }
-        self.side(Closed::in_time(epoch, side, plan.clone()), Vec::new()).map(Some)
+        let closed = Closed { entered, ..Closed::in_time(epoch, side, plan.clone()) };
+        self.side(closed, Vec::new()).map(Some)
+    }
+
+    /// Packets that have entered with a timestamp bit since they were counted last.
+    fn entered_since(&mut self, bit: usize) -> Result<u64> {
+        let (Some(counter), before) = &mut self.entered else { return Ok(0) };
+        let counted = self.switch.read_counter(counter, bit)?.packets;
+        Ok(counted - mem::replace(&mut before[bit], counted))
     }
 
     /// Empties the tables of an epoch; where a window ends with it, reads its last sides and clears

@@ -380,6 +380,7 @@ impl Setup for Windows {
             epoch_tables: vec!["Ingress.windows".to_owned(), pins::TABLE.to_owned()],
             entries: entries.collect(),
             totals: vec![Total { name: "cfs.bit_taken", counter: "Ingress.taken", cell: 0 }],
+            entered: None,
             notices: None,
             stopped: Vec::new(),
         }

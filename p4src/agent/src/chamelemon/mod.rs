@@ -141,6 +141,7 @@ pub fn needs(layout: &Layout) -> Needs {
         epoch_tables: entries::epoch_tables(),
         entries,
         totals: Vec::new(),
+        entered: Some("Ingress.entered"),
         notices: Some(strays::STREAMS),
         stopped: Vec::new(),
     }
@@ -180,19 +181,19 @@ impl Setup for Sketches {
     }
 
     fn side(&self, closed: &Closed, words: &[Vec<u32>]) -> Result<Side, String> {
-        let Closed { epoch, stall_ns, .. } = *closed;
+        let Closed { epoch, stall_ns, entered, .. } = *closed;
         let attention = &self.session.check(&closed.plan)?;
         let defects = Defects { stall_ns, ..Defects::default() };
         let nonsense = |problem: sketches::Nonsense| problem.to_string();
         if closed.side == SideKind::Ingress {
-            let IngressSketches { packets, classifier, upstream } =
+            let IngressSketches { classifier, upstream } =
                 IngressSketches::new(self.layout(), words).map_err(nonsense)?;
             let (classifier, upstream) = (&classifier, &upstream);
             let side = IngressSide {
                 epoch,
                 attention,
                 defects,
-                packets,
+                packets: entered,
                 classifier,
                 upstream,
                 balance: None,
@@ -247,19 +248,43 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn packets_without_a_mark_may_have_been_of_any_flow() {
+    /// Sketches of the default layout.
+    fn sketches() -> (Sketches, Attention) {
         let (layout, hash_key) = (Layout::default(), HashKey::from_bytes([7; 32]));
         let clock = EpochClock::new(50_000_000, Guards::default()).unwrap();
         let partition = Partition { hh: 1024, hl: 2500, ll: 572 };
         let attention = Attention { t_h: 30, t_l: 3, sample_rate: SampleRate::ALL, partition };
         let plan = SessionPlan { layout, hash_key, clock, first_epoch: 1000, attention };
-        let layout = &plan.layout.clone();
         let sketches = Sketches {
-            ingress: described(&Source::INGRESS, layout),
-            egress: described(&Source::EGRESS, layout),
+            ingress: described(&Source::INGRESS, &plan.layout),
+            egress: described(&Source::EGRESS, &plan.layout),
             session: SwitchSession::new(plan).with_version(frames::OFFER.highest),
         };
+        (sketches, attention)
+    }
+
+    #[test]
+    fn packets_of_a_flow_that_the_classifier_has_no_more_room_for_are_all_there() {
+        let (sketches, attention) = sketches();
+        let layout = sketches.layout();
+        let mut words: Vec<Vec<u32>> = sketches
+            .ingress
+            .iter()
+            .map(|source| vec![0; source.elements as usize * source.registers.len()])
+            .collect();
+        (words[0][5], words[1][7]) = (0xFF, 0xFFFF);
+        let plan = frames::encode_plan(&attention).into();
+        let closed = Closed::in_time(1000, SideKind::Ingress, plan);
+        let side = sketches.side(&Closed { entered: 200_000, ..closed }, &words).unwrap();
+        let read = frames::Message::read(Message::Side(Box::new(side)), Some(layout)).unwrap();
+        let Some(frames::Message::Ingress(read)) = read else { panic!("an ingress side") };
+        assert_eq!(read.packets_in, 200_000);
+    }
+
+    #[test]
+    fn packets_without_a_mark_may_have_been_of_any_flow() {
+        let (sketches, attention) = sketches();
+        let layout = sketches.layout();
         let words: Vec<Vec<u32>> = sketches
             .sources(SideKind::Egress)
             .iter()

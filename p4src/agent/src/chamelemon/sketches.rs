@@ -23,8 +23,6 @@ pub enum Nonsense {
 /// The ingress side of a group.
 #[derive(Clone, Debug)]
 pub struct IngressSketches {
-    /// Packets recorded.
-    pub packets: u64,
     /// The flow classifier.
     pub classifier: TowerSketch,
     /// The upstream flow encoder.
@@ -40,14 +38,12 @@ impl IngressSketches {
         let [narrow, wide, buckets @ ..] = words else {
             return Err(Nonsense::Sources(words.len()));
         };
-        // Both arrays count every packet; the wider one stops counting later.
-        let packets = wide.iter().copied().map(u64::from).sum();
         let mut bytes: Vec<u8> = narrow.iter().map(|&count| count as u8).collect();
         bytes.extend(wide.iter().flat_map(|&count| (count as u16).to_le_bytes()));
         let classifier =
             TowerSketch::from_bytes(&layout.classifier, &bytes).map_err(Nonsense::Classifier)?;
         let upstream = FermatSketch::from_words(layout.upstream_shape(), buckets.concat());
-        Ok(Self { packets, classifier, upstream: upstream.map_err(Nonsense::Encoder)? })
+        Ok(Self { classifier, upstream: upstream.map_err(Nonsense::Encoder)? })
     }
 }
 

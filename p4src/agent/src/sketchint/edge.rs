@@ -169,6 +169,7 @@ impl Setup for Edge {
             epoch_tables: vec![WINDOWS.to_owned(), INSERTION.to_owned()],
             entries: self.fixed().into_iter().chain(self.gate(0, Step::Sources)).collect(),
             totals,
+            entered: None,
             notices: Some(inflated::STREAMS),
             stopped: vec![INSERTION.to_owned()],
         }

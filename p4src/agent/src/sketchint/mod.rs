@@ -152,6 +152,7 @@ impl Setup for Transit {
                 total("sketchint.mtu_exceeded", 3),
                 total("sketchint.foreign", 4),
             ],
+            entered: None,
             notices: None,
             stopped: Vec::new(),
         }

@@ -140,6 +140,7 @@ impl Setup for Cells {
             epoch_tables: vec!["Egress.open".to_owned(), "Ingress.passing".to_owned()],
             entries: self.fixed().into_iter().chain(gates).collect(),
             totals: Vec::new(),
+            entered: None,
             notices: None,
             stopped: Vec::new(),
         }
