@@ -119,6 +119,11 @@ impl Collector {
         received
     }
 
+    /// Forgets what came of events whose numbers others will have ([`Inbox::forget`]).
+    pub fn forget(&mut self, numbers: &[Range<u32>]) {
+        self.inbox.forget(numbers);
+    }
+
     /// The words of each source's group of timestamp bit `bit`; none where `until` comes first.
     ///
     /// # Errors

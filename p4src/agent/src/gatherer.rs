@@ -224,8 +224,11 @@ impl Gatherer {
             warn!(epoch, "discarded: not out of the switch before its group's next epoch");
             return Ok(());
         };
-        let numbers = notices::of_side(&*self.setup, &closed, &words, numbers);
-        closed.notices = self.collector.notices(&numbers);
+        let events = notices::of_side(&*self.setup, &closed, &words, numbers);
+        closed.notices = self.collector.notices(&events.numbers);
+        if events.begin_anew {
+            self.collector.forget(&events.numbers);
+        }
         self.counters.gathered.add(1);
         debug!(epoch, side = side.name(), us = start.elapsed().as_micros() as u64, "collected");
         self.counters.stalled.add((stall_ns > 0).into());

@@ -125,16 +125,29 @@ fn between(from: &[u32], to: &[u32]) -> Vec<Range<u32>> {
     from.iter().zip(to).map(|(&from, &to)| from..to).collect()
 }
 
-/// The events of a side, by stream: those that the words of its registers number, where they do,
-/// else those of two [`Readings`].
+/// The events of a side, by stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Events {
+    /// Their numbers.
+    pub numbers: Vec<Range<u32>>,
+    /// Whether another window has the same numbers, so that notices of these are to be
+    /// [forgotten](Inbox::forget) once they are given.
+    pub begin_anew: bool,
+}
+
+/// The events of a side: those that the words of its registers number, where they do, else those of
+/// two [`Readings`].
 pub fn of_side(
     setup: &dyn Setup,
     closed: &Closed,
     words: &[Vec<u32>],
     read: Vec<Range<u32>>,
-) -> Vec<Range<u32>> {
+) -> Events {
     let numbered = setup.numbered(closed, words);
-    if numbered.is_empty() { read } else { numbered }
+    match numbered.is_empty() {
+        true => Events { numbers: read, begin_anew: false },
+        false => Events { numbers: numbered, begin_anew: true },
+    }
 }
 
 /// What came of the events of a stream, between two readings of its number.
@@ -182,6 +195,17 @@ impl Inbox {
     pub fn all(&self, numbers: &[Range<u32>]) -> Vec<Received> {
         let each = (0..=u8::MAX).zip(numbers);
         each.map(|(stream, numbers)| self.received(stream, numbers)).collect()
+    }
+
+    /// Forgets all notices of the streams that have numbers here, be it none of them (`1..1`):
+    /// those that came too late for their window as well. A later event of the same number would
+    /// seem to have come.
+    pub fn forget(&mut self, numbers: &[Range<u32>]) {
+        for (stream, numbers) in (0..=u8::MAX).zip(numbers) {
+            if *numbers != (0..0) {
+                self.streams.remove(&stream);
+            }
+        }
     }
 
     /// What came of the events of a stream that have these numbers, which wrap.
@@ -269,6 +293,24 @@ mod tests {
         assert_eq!(readings.arm(0, Some(1), &[16, 22]), [12..16, 20..22]);
         assert_eq!(readings.take(0, 1, &[16, 25]), [16..16, 22..25]);
         assert_eq!(readings.arm(1, None, &[16, 26]), [15..16, 22..26]);
+    }
+
+    #[test]
+    fn notices_of_a_window_are_not_those_of_a_later_one_with_the_same_numbers() {
+        let mut inbox = Inbox::default();
+        let of_group = [1..3, 1..1, 0..0];
+        for (stream, number) in [(0, 1), (0, 2), (1, 1), (2, 1)] {
+            assert!(inbox.take(&notice(stream, number, 8)));
+        }
+        assert_eq!(inbox.all(&of_group).iter().map(|of| of.missing).sum::<u64>(), 0);
+        inbox.forget(&of_group);
+        // The second one of the next window is lost.
+        assert!(inbox.take(&notice(0, 1, 9)));
+        let received = inbox.received(0, &(1..3));
+        assert_eq!((bodies(&received), received.missing), (vec![9], 1));
+        // That of the other stream was late, and that of the last one is of the other group.
+        assert_eq!(inbox.received(1, &(1..2)).missing, 1);
+        assert_eq!(inbox.received(2, &(1..2)).missing, 0);
     }
 
     #[test]

@@ -563,11 +563,11 @@ impl Session {
     }
 
     /// The notices of events with these numbers are of it.
-    fn side(&self, mut closed: Closed, numbers: Vec<Range<u32>>) -> Result<Finished> {
+    fn side(&mut self, mut closed: Closed, numbers: Vec<Range<u32>>) -> Result<Finished> {
         let sources = self.setup.sources(closed.side);
         let words = registers::words(&self.switch, sources, self.parity(closed.epoch))?;
-        let numbers = notices::of_side(&*self.setup, &closed, &words, numbers);
-        closed.notices = self.noticing.of(&numbers);
+        let events = notices::of_side(&*self.setup, &closed, &words, numbers);
+        closed.notices = self.noticing.of(&events);
         self.setup.side(&closed, &words).map(Finished::Side).map_err(anyhow::Error::msg)
     }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use anyhow::Result;
-use calumma_switchd::notices::{FRONT, Inbox, Readings, Received, Streams};
+use calumma_switchd::notices::{Events, FRONT, Inbox, Readings, Received, Streams};
 use calumma_tna::{MirrorSession, Switch};
 
 use super::entries::add;
@@ -65,8 +65,12 @@ impl Noticing {
         self.readings.take(bit, parity, next)
     }
 
-    /// What came of the events that have these numbers, by stream.
-    pub(super) fn of(&self, numbers: &[Range<u32>]) -> Vec<Received> {
-        self.inbox.all(numbers)
+    /// What came of the events of a side, by stream.
+    pub(super) fn of(&mut self, events: &Events) -> Vec<Received> {
+        let received = self.inbox.all(&events.numbers);
+        if events.begin_anew {
+            self.inbox.forget(&events.numbers);
+        }
+        received
     }
 }
