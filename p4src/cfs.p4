@@ -72,7 +72,8 @@ header resubmit_h {
     bit<32> standing;
     bit<8> second;         // 1: another packet was on its way already, of this flow maybe
     bit<8> place;          // the column of the worst flow of the row; FREE more: of no flow
-    bit<16> padding;
+    bit<8> timestamp;      // the bit that packets of hosts were stamped with
+    bit<8> padding;
 }
 
 #define RESUBMITS 1
@@ -176,6 +177,11 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
     action set_timestamp(bit<1> value) {
         meta.timestamp = value;
         meta.mark = value ++ 2w0;
+    }
+
+    action stamp_again() {
+        meta.timestamp = meta.resubmitted.timestamp[0:0];
+        meta.mark = meta.resubmitted.timestamp[0:0] ++ 2w0;
     }
 
     table timestamp {
@@ -329,6 +335,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
         meta.resubmitted.standing = standing;
         meta.resubmitted.second = 7w0 ++ is_second;
         meta.resubmitted.place = place;
+        meta.resubmitted.timestamp = 7w0 ++ meta.timestamp;
         meta.resubmitted.padding = 0;
     }
 
@@ -356,7 +363,13 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
         ttl = hdr.ipv4.ttl;
         ig_dprsr_md.drop_ctl = 0;
         host_ports.apply();
-        timestamp.apply();
+        // The bit may have flipped since the first pass. Asked of all: whether a packet is from a
+        // host is known a stage later.
+        if (ig_intr_md.resubmit_flag == 1) {
+            stamp_again();
+        } else {
+            timestamp.apply();
+        }
         families.apply();
         readable.apply(hdr, meta, ig_prsr_md.parser_err, missing);
         before.apply(hdr, meta);

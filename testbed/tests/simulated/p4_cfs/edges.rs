@@ -173,6 +173,25 @@ fn a_flow_that_comes_on_another_side_is_doubted() {
     rig.compare();
 }
 
+/// Its standing is by the seed of the first window.
+#[test]
+fn a_packet_between_its_passes_as_the_bit_flips_is_of_its_first_window() {
+    let mut rig = rig();
+    rig.open(1, Window { group: 1, seed: 6, claimed_below: Some(1 << 30) });
+    let packet = of_flow(&key(1), 64, 0);
+    rig.burst_flipping(&[(HOST, packet.clone())], Some(1));
+    rig.compare();
+    rig.is_right(0);
+    let events = &rig.twin.groups[0].events;
+    assert_eq!((events[event::SENT], events[event::PLACED]), (1, 1));
+    assert_eq!(rig.twin.groups[1].events, [0; 16]);
+    // The next one is of the next window.
+    rig.burst_at(&[(HOST, packet)]);
+    rig.compare();
+    rig.is_right(1);
+    assert_eq!(rig.twin.groups[1].events[event::PLACED], 1);
+}
+
 /// Bursts of packets: flow, TTL, claim, and whether it comes by another port than its flow does.
 fn bursts() -> impl Strategy<Value = Vec<Vec<(u8, u8, bool, bool)>>> {
     let packet =

@@ -309,6 +309,12 @@ impl Rig {
 
     /// The same of packets that come by these ports.
     pub(super) fn burst_at(&mut self, packets: &[(u16, Vec<u8>)]) {
+        self.burst_flipping(packets, None);
+    }
+
+    /// The same where what hosts send is stamped with another bit, if any, once all are through the
+    /// first pass: the second one is by the old bit.
+    pub(super) fn burst_flipping(&mut self, packets: &[(u16, Vec<u8>)], to: Option<usize>) {
         let (mut wanted, mut later) = (Vec::new(), Vec::new());
         for (port, bytes) in packets {
             self.switch.offer(*port, bytes);
@@ -348,6 +354,10 @@ impl Rig {
             wanted.push(way.sent(bytes, header.as_ref(), claim));
         }
         let mut out = Vec::new();
+        if let Some(bit) = to {
+            self.switch.run(packets.len(), |port, bytes| out.push((port, bytes.to_vec())));
+            self.stamp(bit);
+        }
         self.switch.run(usize::MAX, |port, bytes| out.push((port, bytes.to_vec())));
         let wanted: Vec<_> = wanted.into_iter().flatten().collect();
         assert_eq!(out, wanted);
