@@ -84,11 +84,12 @@ impl EpochReport {
             && matches!(self.decode.ll, DecodeState::Complete | DecodeState::Absent)
     }
 
-    /// Whether `loss` is the whole truth: decoded, and without a doubt that packets of a flow were
-    /// copied or rewritten on their way, or which flow they are of.
+    /// Whether `loss` is the whole truth: decoded, of all flows, and without a doubt that packets
+    /// of a flow were copied or rewritten on their way, or which flow they are of.
     pub fn losses_are_exact(&self) -> bool {
         self.losses_are_decoded()
             && self.causes.is_empty()
+            && self.config.encodes_all()
             && self.rewritten.is_empty()
             && self.indistinct.is_empty()
             && self.amended.is_empty()
@@ -194,6 +195,13 @@ impl From<&Attention> for EpochConfig {
             hh_buckets: attention.partition.hh,
             hl_buckets: attention.partition.hl,
             ll_buckets: attention.partition.ll,
+impl EpochConfig {
+    /// Whether packets of all flows were encoded, from their first on.
+    pub(crate) fn encodes_all(&self) -> bool {
+        self.t_l == 1 || self.sample_rate >= 1.0
+    }
+}
+
         }
     }
 }
@@ -283,7 +291,8 @@ pub struct Loss {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub partial: bool,
     /// Whether more may have been lost: copies of packets that left the network may stand for lost
-    /// ones, and what may have been rewritten is not counted.
+    /// ones, what may have been rewritten is not counted, and what a flow outside the sample lost
+    /// before it reached T_l is not seen.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub at_least: bool,
 }

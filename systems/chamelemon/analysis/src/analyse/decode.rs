@@ -14,16 +14,16 @@ use calumma_analysis::{HashKeys, NodeEnd};
 use calumma_chamelemon::frames::{Ingress, decode_late};
 use calumma_chamelemon::{Attention, Layout};
 use calumma_epoch::EpochClock;
-use calumma_sketch::{HashFamily, KeyKind};
+use calumma_sketch::{FlowKey, HashFamily, KeyKind, WideKey};
 
-use super::edge::{EdgeSizes, rounded};
+use super::edge::{EdgeSizes, encodes_all_of, rounded};
 use super::entered::Entered;
 use super::explain::{Doubts, Explained};
 use super::ingress::DecodedIngress;
 use super::input::{EdgeInput, EpochInput};
 use super::loss::{self, Losses};
 use super::soundness::{self, Verdict};
-use crate::report::{Cause, DecodeReport, EdgeReport, EpochReport, Loss};
+use crate::report::{Cause, DecodeReport, EdgeReport, EpochReport, Flow, Loss};
 
 /// What decoding needs to know of the deployment. Cheap to copy.
 #[derive(Clone, Debug)]
@@ -131,7 +131,20 @@ impl DecodedEpoch {
 
     /// What became of the packets, given what entered and what no sketch holds.
     pub(super) fn explained(&self, entered: &Entered<'_>, strays: &Doubts<'_>) -> Explained {
-        self.losses.explained(entered, strays)
+        let mut explained = self.losses.explained(entered, strays);
+        for loss in explained.loss.iter_mut().filter(|loss| !loss.partial) {
+            loss.at_least |= !self.encodes_all_of(&loss.flow);
+        }
+        explained
+    }
+
+    /// Whether no packet of a flow can have been lost without a trace.
+    fn encodes_all_of(&self, flow: &Flow) -> bool {
+        let hashes = match self.keys {
+            KeyKind::Ipv4 => flow.key::<FlowKey>().map(|key| self.family.hash(&key)),
+            KeyKind::Dual => flow.key::<WideKey>().map(|key| self.family.hash(&key)),
+        };
+        hashes.is_some_and(|hashes| encodes_all_of(&self.attention, self.epoch(), &hashes))
     }
 
     /// Why its losses can't be right; nothing where they may.

@@ -254,9 +254,8 @@ impl<K: Key> SizesBy<K> {
             return u64::try_from(hl).ok();
         }
         let ll = self.own.ll.as_ref()?.get(flow).copied().unwrap_or(0);
-        let sample = u32::from(hashes.sample(sample_seed(self.epoch)));
-        let sampled = sample < self.attention.sample_rate.threshold();
-        if sampled { u64::try_from(hl + ll).ok() } else { None }
+        let encoded = encodes_all_of(&self.attention, self.epoch, hashes);
+        if encoded { u64::try_from(hl + ll).ok() } else { None }
     }
 
     /// Whether the sizes of all flows are known exactly.
@@ -364,6 +363,13 @@ impl<K: Key> SizesBy<K> {
             .tells_distribution()
             .then(|| (accumulation.distribution().to_vec(), accumulation.entropy()))
     }
+}
+
+/// Whether a flow's packets are encoded from its first on: those before it reaches T_l are only
+/// where it is in the sample of the epoch.
+pub(super) fn encodes_all_of(attention: &Attention, epoch: u64, hashes: &Hashes) -> bool {
+    let sample = u32::from(hashes.sample(sample_seed(epoch)));
+    attention.t_l == 1 || sample < attention.sample_rate.threshold()
 }
 
 #[cfg(test)]

@@ -151,6 +151,13 @@ fn attention() -> impl Strategy<Value = Attention> {
     prop_oneof![Just(healthy()), Just(Attention { t_h: 6, ..healthy() }), Just(ill)]
 }
 
+/// The same where only some light losses are seen.
+fn attention_with_samples() -> impl Strategy<Value = Attention> {
+    let partition = Partition { hh: 128, hl: 64, ll: 64 };
+    let sample_rate = SampleRate::new(0.4).unwrap();
+    prop_oneof![3 => attention(), 1 => Just(Attention { t_h: 10, t_l: 4, sample_rate, partition })]
+}
+
 fn played(attention: Attention, treatments: &[Treatment], strangers: &[(u64, u8)]) -> World {
     let mut world = World::new(attention, EPOCHS + AFTER);
     treatments.iter().for_each(|treatment| treatment.apply(&mut world));
@@ -166,7 +173,7 @@ proptest! {
 
     #[test]
     fn no_network_gets_a_wrong_number_into_a_report(
-        attention in attention(),
+        attention in attention_with_samples(),
         mut treatments in vec(treatment(), 0..40),
         strangers in vec((0..EPOCHS, any::<u8>()), 0..4),
         room in prop_oneof![3 => Just(usize::MAX), 1 => 0usize..4],

@@ -94,6 +94,27 @@ fn a_stranger_of_hierarchy_0_costs_no_epoch_where_all_packets_are_encoded() {
     }
 }
 
+/// A flow outside the sample is encoded from its T_l-th packet on: of what it lost before, and of
+/// what smaller flows lost, nothing is known.
+#[test]
+fn what_a_flow_outside_the_sample_lost_is_a_lower_bound() {
+    let partition = Partition { hh: 128, hl: 64, ll: 64 };
+    let [all, few] = [1.0, 0.001].map(|rate| SampleRate::new(rate).unwrap());
+    for (t_l, sample_rate, lost_at_least) in
+        [(5, few, Some(6)), (5, all, None), (1, few, None), (11, few, Some(0))]
+    {
+        let mut world = World::new(Attention { t_h: 50, t_l, sample_rate, partition }, 1);
+        let flow = tcp(CLIENT, 1, SERVER, 443);
+        send(&mut world, flow, times(Fate::Lost, 10));
+        let report = report(&world);
+        let known = (lost_at_least.unwrap_or(10), lost_at_least.is_some());
+        let expected = (known.0 > 0).then_some((Flow::from(&flow), known.0, known.1));
+        assert_eq!(lost(&report), Vec::from_iter(expected), "T_l {t_l}");
+        assert!(report.losses_are_decoded());
+        assert_eq!(report.losses_are_exact(), lost_at_least.is_none(), "T_l {t_l}");
+    }
+}
+
 #[test]
 fn copies_of_a_flow_leave_others_losses_exact_and_the_epochs_sum_a_bound() {
     let mut world = World::new(healthy(), 1);

@@ -76,6 +76,8 @@ pub(crate) enum Fate {
 pub(crate) struct Truth {
     pub(crate) entered: u64,
     pub(crate) lost: u64,
+    /// Those of them that no encoder holds.
+    pub(crate) unseen: u64,
     pub(crate) copies: u64,
     /// Packets that left, and not as packets of this flow in this epoch.
     pub(crate) moved: u64,
@@ -156,7 +158,10 @@ impl World {
         truth.entered += 1;
         match fate {
             Fate::Arrived => self.leave(epoch, to, key, mark),
-            Fate::Lost => truth.lost += 1,
+            Fate::Lost => {
+                truth.lost += 1;
+                truth.unseen += u64::from(mark == Hierarchy::NonSampledLl);
+            }
             Fate::Copied(times) => {
                 truth.copies += u64::from(times) - 1;
                 (0..times).for_each(|_| self.leave(epoch, to, key, mark));
@@ -368,12 +373,12 @@ impl World {
             // Where there are causes, losses may be too small to be known.
             let all_named = report.losses_are_decoded() && report.causes.is_empty();
             let passed_over = self.flows(epoch).filter(|(key, truth)| {
-                let stood_in = truth.copies + truth.counted;
+                let stood_in = truth.copies + truth.counted + truth.unseen;
                 all_named && truth.lost > stood_in && !named.contains(key)
             });
             let passed_over: Vec<_> = passed_over.collect();
-            let missing: u64 =
-                passed_over.iter().map(|(_, of)| of.lost - of.copies - of.counted).sum();
+            let balance = |of: &Truth| of.lost - of.unseen - of.copies - of.counted;
+            let missing: u64 = passed_over.iter().map(|(_, of)| balance(of)).sum();
             let of_sets: i64 = report.indistinct.iter().map(|set| set.packets).sum();
             if all_named && missing as i64 != of_sets {
                 return Some(format!("{epoch}: {passed_over:?} passed over, {of_sets} in sets"));
