@@ -16,7 +16,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::report::Flow;
+use crate::report::{EpochReport, Flow};
 use crate::server::http::answers::{Cost, JSON};
 use crate::server::http::systems::{lane_of, of_reports};
 use crate::server::http::{Problem, Server, Window};
@@ -208,9 +208,7 @@ async fn suspects(State(server): State<Server>, Query(window): Query<Window>) ->
         for epoch in first..=last {
             let Some(epoch) = hub.chamelemon.recent.report(epoch) else { continue };
             known += u64::from(epoch.losses_are_exact());
-            for loss in &epoch.loss {
-                *lost.entry(loss.flow).or_insert(0_u64) += loss.lost;
-            }
+            add_losses(&mut lost, &epoch);
         }
         let lost: Vec<(Flow, u64)> = lost.into_iter().collect();
         let Suspects { victims, placed, suspects } = Suspects::of(&report.findings, &lost);
@@ -218,6 +216,14 @@ async fn suspects(State(server): State<Server>, Query(window): Query<Window>) ->
         SuspectsInWindow { of: of_window(report), epochs_unknown, victims, placed, suspects }
     };
     of_reports(server, &SketchInt, window.last, of).await
+}
+
+/// Adds what flows have lost for certain in an epoch, as far as is known by now.
+fn add_losses(lost: &mut HashMap<Flow, u64>, report: &EpochReport) {
+    for (loss, left) in report.losses_left().filter(|(loss, _)| !loss.partial) {
+        let lost = lost.entry(loss.flow).or_default();
+        *lost = lost.saturating_add(left);
+    }
 }
 
 /// Any flow in the latest windows, whether a report lists it or not: packets, paths, and what it
@@ -244,4 +250,35 @@ async fn flows(
         serde_json::Result::Ok(format!("[{}]", windows.join(",")))
     };
     server.answers.text(Cost::Piece, JSON, make).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{Amendment, Loss, sample};
+
+    #[test]
+    fn what_was_taken_back_or_is_uncertain_makes_no_suspects() {
+        let of = |sport, lost, partial| {
+            let loss = sample().loss[0];
+            Loss { flow: Flow { sport, ..loss.flow }, lost, partial, ..loss }
+        };
+        let amended = |sport, was, lost| Amendment {
+            epoch: 12,
+            flow: of(sport, 0, false).flow,
+            was,
+            lost,
+            late: None,
+            at_most_late: Some(was - lost),
+            why: String::new(),
+        };
+        let loss = vec![of(1, 3, false), of(2, 9, true), of(3, 5, false), of(4, 8, false)];
+        let amended = vec![amended(4, 8, 7), amended(3, 5, 0), amended(4, 7, 6)];
+        let report = EpochReport { loss, amended, ..sample() };
+        let mut lost = HashMap::from([(of(1, 0, false).flow, u64::MAX - 1)]);
+        add_losses(&mut lost, &report);
+        let mut lost: Vec<_> = lost.into_iter().map(|(flow, lost)| (flow.sport, lost)).collect();
+        lost.sort_unstable();
+        assert_eq!(lost, [(1, u64::MAX), (4, 6)]);
+    }
 }

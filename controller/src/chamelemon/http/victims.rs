@@ -61,13 +61,7 @@ fn add_up<'a>(reports: impl Iterator<Item = &'a EpochReport>, limit: usize) -> V
         // Numbers of others: too large a sum is shown as the largest there is.
         let packets_in = report.edges.iter().filter_map(|edge| edge.packets_in);
         sum.packets_in = packets_in.fold(sum.packets_in, u64::saturating_add);
-        let amended: HashMap<&Flow, u64> =
-            report.amended.iter().map(|amended| (&amended.flow, amended.lost)).collect();
-        for loss in &report.loss {
-            let lost = amended.get(&loss.flow).copied().unwrap_or(loss.lost);
-            if lost == 0 {
-                continue;
-            }
+        for (loss, lost) in report.losses_left() {
             let victim = victims.entry(loss.flow).or_insert_with(|| Victim {
                 flow: loss.flow,
                 lost: 0,

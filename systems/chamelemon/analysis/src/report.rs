@@ -4,6 +4,7 @@
 
 mod doubts;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 pub use calumma_analysis::Flow;
@@ -88,13 +89,21 @@ impl EpochReport {
     /// of a flow were copied or rewritten on their way, or which flow they are of.
     pub fn losses_are_exact(&self) -> bool {
         self.losses_are_decoded()
-            && self.causes.is_empty()
             && self.config.encodes_all()
+            && self.causes.is_empty()
             && self.rewritten.is_empty()
             && self.indistinct.is_empty()
             && self.amended.is_empty()
             && self.loss.iter().all(|loss| !loss.at_least)
             && self.surplus.iter().all(|surplus| surplus.stranger)
+    }
+
+    /// Losses with what later epochs have left of each; those that they took back are left out.
+    pub fn losses_left(&self) -> impl Iterator<Item = (&Loss, u64)> {
+        let amended: HashMap<&Flow, u64> =
+            self.amended.iter().map(|amended| (&amended.flow, amended.lost)).collect();
+        let left = move |loss: &Loss| amended.get(&loss.flow).copied().unwrap_or(loss.lost);
+        self.loss.iter().map(move |loss| (loss, left(loss))).filter(|&(_, left)| left > 0)
     }
 
     /// Packets that victim flows are said to have lost, uncertain ones left out: at least so many.
@@ -186,6 +195,13 @@ pub struct EpochConfig {
     pub ll_buckets: u32,
 }
 
+impl EpochConfig {
+    /// Whether packets of all flows were encoded, from their first on.
+    pub(crate) fn encodes_all(&self) -> bool {
+        self.t_l == 1 || self.sample_rate >= 1.0
+    }
+}
+
 impl From<&Attention> for EpochConfig {
     fn from(attention: &Attention) -> Self {
         Self {
@@ -195,13 +211,6 @@ impl From<&Attention> for EpochConfig {
             hh_buckets: attention.partition.hh,
             hl_buckets: attention.partition.hl,
             ll_buckets: attention.partition.ll,
-impl EpochConfig {
-    /// Whether packets of all flows were encoded, from their first on.
-    pub(crate) fn encodes_all(&self) -> bool {
-        self.t_l == 1 || self.sample_rate >= 1.0
-    }
-}
-
         }
     }
 }
