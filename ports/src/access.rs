@@ -2,7 +2,7 @@
 //! only read need one. Read from files at the start and whenever they are to be read again.
 
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use calumma_trust::tls::{HttpTls, http_server};
@@ -46,7 +46,7 @@ impl AccessFiles<'_> {
 #[derive(Debug)]
 pub struct Access {
     tls: Option<watch::Sender<Arc<ServerConfig>>>,
-    tokens: RwLock<Tokens>,
+    tokens: watch::Sender<Tokens>,
     is_read_freely: bool,
 }
 
@@ -54,7 +54,7 @@ impl Access {
     /// By what was read. `is_read_freely`: whether requests that change nothing need no token.
     pub fn new(read: AccessRead, is_read_freely: bool) -> Self {
         let AccessRead { tls, tokens } = read;
-        let (tls, tokens) = (tls.map(watch::Sender::new), RwLock::new(tokens));
+        let (tls, tokens) = (tls.map(watch::Sender::new), watch::Sender::new(tokens));
         Self { tls, tokens, is_read_freely }
     }
 
@@ -63,7 +63,7 @@ impl Access {
         if let (Some(held), Some(tls)) = (&self.tls, read.tls) {
             held.send_replace(tls);
         }
-        *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = read.tokens;
+        self.tokens.send_replace(read.tokens);
     }
 
     /// What the port is served by.
@@ -73,7 +73,12 @@ impl Access {
 
     /// Whose token this is.
     pub fn token(&self, token: &str) -> Option<Token> {
-        self.tokens.read().unwrap_or_else(PoisonError::into_inner).find(token).cloned()
+        self.tokens.borrow().find(token).cloned()
+    }
+
+    /// All that are known, as they change: for those who read on for long.
+    pub fn tokens(&self) -> watch::Receiver<Tokens> {
+        self.tokens.subscribe()
     }
 
     /// Whether requests that change nothing need no token.

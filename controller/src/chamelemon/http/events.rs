@@ -16,6 +16,7 @@ use super::epochs::{Epoch, View};
 use crate::report::EpochReport;
 use crate::server::Hub;
 use crate::server::http::Server;
+use crate::server::http::access::Permit;
 
 /// Reports fetched from memory at once, so that a reader who is far behind holds few.
 const BATCH: usize = 32;
@@ -45,7 +46,8 @@ fn summary() -> View {
 /// its epoch is over comes at once as an event of the type `notice`, with the system's name in the
 /// `data`: flows that go round, of `cfs`. Whoever reconnects with
 /// `Last-Event-ID`, as browsers do, misses nothing that is still remembered. To one who reads too
-/// slowly, epochs that are no longer remembered are not sent: numbers then jump.
+/// slowly, epochs that are no longer remembered are not sent: numbers then jump. The stream ends
+/// when the token that was shown is revoked.
 #[utoipa::path(get, path = "/api/v1/events",
     params(From, ("Last-Event-ID" = Option<u64>, Header, description = "The last epoch known")),
     responses((status = OK, content_type = "text/event-stream", body = Epoch)))]
@@ -54,6 +56,7 @@ pub(super) async fn events(
     Query(from): Query<From>,
     headers: HeaderMap,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    let permit = Permit::of(&server, &headers);
     let known = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse::<u64>().ok());
     let recent = &server.hub.chamelemon.recent;
     // Watched before looking, so that no report falls in between.
@@ -75,6 +78,7 @@ pub(super) async fn events(
         ready: VecDeque::new(),
         reported,
         notices,
+        permit,
         stopped: server.stopped,
     };
     let stream = futures_util::stream::unfold(feed, async |mut feed| {
@@ -109,6 +113,7 @@ struct Feed {
     ready: VecDeque<Event>,
     reported: watch::Receiver<Option<u64>>,
     notices: broadcast::Receiver<Arc<str>>,
+    permit: Permit,
     stopped: watch::Receiver<bool>,
 }
 
@@ -120,9 +125,13 @@ enum Next {
 
 impl Feed {
     /// The next report or notice, as soon as there is one, notices first; `None` when the
-    /// controller stops. To one who reads too slowly, some notices are not sent.
+    /// controller stops or the reader's token is revoked. To one who reads too slowly, some notices
+    /// are not sent.
     async fn next(&mut self) -> Option<Next> {
         loop {
+            if self.permit.is_over() {
+                return None;
+            }
             if let Ok(notice) = self.notices.try_recv() {
                 return Some(Next::Notice(notice));
             }
@@ -142,6 +151,7 @@ impl Feed {
                         return Some(Next::Notice(notice));
                     }
                 }
+                () = self.permit.over() => return None,
                 _ = self.stopped.wait_for(|&stopped| stopped) => return None,
             }
         }

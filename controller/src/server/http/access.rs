@@ -4,6 +4,7 @@
 //! since it can't send that header with an event stream; cookies are good for reading only, so that
 //! no page can have a browser change anything. Whoever changes something is written down.
 
+use std::future;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 
@@ -15,7 +16,8 @@ use axum::http::{HeaderMap, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use calumma_ports::http::bearer;
-use calumma_trust::{Role, Token};
+use calumma_trust::{Role, Token, Tokens};
+use tokio::sync::watch;
 
 use super::{Problem, Server};
 use crate::server::audit::Change;
@@ -76,6 +78,37 @@ pub(super) async fn check(State(server): State<Server>, request: Request, next: 
 
 fn free(server: &Server, path: &str) -> bool {
     path != SESSION && server.trust.http().is_read_freely()
+}
+
+/// Until when somebody may read on what has no end.
+pub(crate) struct Permit {
+    /// The token that was shown.
+    shown: Option<String>,
+    tokens: watch::Receiver<Tokens>,
+}
+
+impl Permit {
+    /// That of a reader who has been let in.
+    pub(crate) fn of(server: &Server, headers: &HeaderMap) -> Self {
+        let tokens = server.trust.http().tokens();
+        Self { shown: shown(headers, true).map(str::to_owned), tokens }
+    }
+
+    /// Whether the token has been revoked.
+    pub(crate) fn is_over(&self) -> bool {
+        let tokens = self.tokens.borrow();
+        self.shown.as_ref().is_some_and(|shown| tokens.find(shown).is_none())
+    }
+
+    /// Returns when the token has been revoked.
+    pub(crate) async fn over(&mut self) {
+        while !self.is_over() {
+            // Nothing changes any more when the controller is gone, which others notice.
+            if self.tokens.changed().await.is_err() {
+                return future::pending().await;
+            }
+        }
+    }
 }
 
 /// The token that a request shows.

@@ -3,7 +3,7 @@
 //! Every route is described where it is written; `GET /api/v1/openapi.json` puts the descriptions
 //! together, so it can't differ from the routes. `docs/controller.md` is the operator's page.
 
-mod access;
+pub(crate) mod access;
 pub(crate) mod answers;
 mod carrier;
 mod deployment;

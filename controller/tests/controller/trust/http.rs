@@ -1,5 +1,7 @@
 //! Tokens and TLS of the HTTP API, and what is written down of changes.
 
+use std::time::{Duration, Instant};
+
 use calumma_trust::{Role, Tokens};
 use serde_json::{Value, json};
 
@@ -89,6 +91,41 @@ fn without_a_token_nothing_is_read_and_with_one_for_reading_nothing_changed() {
     let text = std::fs::read_to_string(&audit).unwrap();
     assert!(text.lines().last().unwrap().contains("SIGHUP"), "{text}");
     assert!(!text.contains(&operator) && !text.contains(&reader));
+}
+
+/// An event stream has no end of its own.
+#[test]
+fn whose_token_is_revoked_reads_no_event_any_more() {
+    let folder = Folder::new();
+    std::fs::create_dir_all(&folder.0).unwrap();
+    let path = folder.0.join("tokens");
+    let tokens = ["grafana", "ada"].map(|name| Tokens::add(&path, name, Role::Read).unwrap());
+    let secured = Secured::start_by(&["e1"], &format!("http = '0.0.0.0:0'\ntokens = {path:?}"));
+    let mut streams = tokens.map(|token| {
+        let mut stream = over_tls(&secured);
+        let events = "GET /api/v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n";
+        stream.write_all(format!("{events}{}\r\n", bearer(&token)).as_bytes()).unwrap();
+        stream.sock.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        stream
+    });
+    // Whether the stream ends in a while; what comes until then is passed over.
+    let ends = |stream: &mut StreamOwned<ClientConnection, TcpStream>, within: Duration| {
+        let (end, mut bytes) = (Instant::now() + within, [0; 512]);
+        while Instant::now() < end {
+            match stream.read(&mut bytes) {
+                Ok(0) => return true,
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return true,
+                _ => {}
+            }
+        }
+        false
+    };
+    let [revoked, other] = &mut streams;
+    assert!(!ends(revoked, Duration::from_millis(500)));
+    Tokens::revoke(&path, "grafana").unwrap();
+    secured.reload();
+    assert!(ends(revoked, PATIENCE), "it goes on");
+    assert!(!ends(other, Duration::from_millis(200)), "somebody else's ends as well");
 }
 
 /// A browser can't send a header with an event stream, and sends cookies whoever has it ask.
