@@ -18,6 +18,7 @@ use axum::response::{IntoResponse, Response};
 use calumma_ports::http::bearer;
 use calumma_trust::{Role, Token, Tokens};
 use tokio::sync::watch;
+use tokio::task::JoinError;
 
 use super::{Problem, Server};
 use crate::server::audit::Change;
@@ -50,7 +51,7 @@ pub(super) async fn check(State(server): State<Server>, request: Request, next: 
     };
     match token {
         Some(token) if token.role >= wanted && wanted == Role::Operate => {
-            change(server, &token, request, next).await
+            change(server, token, request, next).await
         }
         Some(token) if token.role >= wanted => next.run(request).await,
         Some(token) => {
@@ -125,8 +126,8 @@ fn shown(headers: &HeaderMap, reads: bool) -> Option<&str> {
     named.next()
 }
 
-/// Has a change made, and writes down who did.
-async fn change(server: Server, token: &Token, request: Request, next: Next) -> Response {
+/// Has a change made, and writes down who did: whether its sender waits for the answer or not.
+async fn change(server: Server, token: Token, request: Request, next: Next) -> Response {
     let from = request.extensions().get().map(|ConnectInfo::<SocketAddr>(from)| *from);
     let what = format!("{} {}", request.method(), request.uri());
     let (head, body) = request.into_parts();
@@ -135,11 +136,18 @@ async fn change(server: Server, token: &Token, request: Request, next: Next) -> 
         return (StatusCode::PAYLOAD_TOO_LARGE, Json(Problem { error })).into_response();
     };
     let body = said(&bytes);
-    let response = next.run(Request::from_parts(head, Body::from(bytes))).await;
-    let status = Some(response.status().as_u16());
-    let change = Change { unix_ns: unix_ns(), who: &token.name, from, what: &what, body, status };
-    server.audit.note(&change);
-    response
+    let change = async move {
+        let response = next.run(Request::from_parts(head, Body::from(bytes))).await;
+        let (who, status) = (&*token.name, Some(response.status().as_u16()));
+        let change = Change { unix_ns: unix_ns(), who, from, what: &what, body, status };
+        server.audit.note(&change);
+        response
+    };
+    let failed = |problem: JoinError| {
+        let error = problem.to_string();
+        (StatusCode::INTERNAL_SERVER_ERROR, Json(Problem { error })).into_response()
+    };
+    tokio::spawn(change).await.unwrap_or_else(failed)
 }
 
 /// A body as it is written down.

@@ -93,6 +93,38 @@ fn without_a_token_nothing_is_read_and_with_one_for_reading_nothing_changed() {
     assert!(!text.contains(&operator) && !text.contains(&reader));
 }
 
+/// The key changes in a thread of its own, which knows nothing of connections.
+#[test]
+fn a_change_is_written_down_though_its_sender_does_not_wait_for_the_answer() {
+    let folder = Folder::new();
+    let (state, audit) = (folder.0.join("state"), folder.0.join("audit.jsonl"));
+    let secured = Secured::start(&["e1"], &format!("state_dir = {state:?}\naudit = {audit:?}"));
+    let operator = bearer(tokens().1);
+    let end = Instant::now() + PATIENCE;
+    loop {
+        assert!(Instant::now() < end, "no change");
+        let mut stream = over_tls(&secured);
+        let rotate = "POST /api/v1/hash-key/rotate HTTP/1.1\r\nHost: 127.0.0.1\r\n";
+        stream.write_all(format!("{rotate}{operator}\r\n").as_bytes()).unwrap();
+        drop(stream);
+        std::thread::sleep(Duration::from_millis(20));
+        let (_, answer) = ask(&secured, "GET /api/v1/hash-key", &operator);
+        let status: Value = serde_json::from_str(answer.lines().last().unwrap()).unwrap();
+        if !status["last"].is_null() {
+            break;
+        }
+    }
+    let is_noted = || {
+        let text = std::fs::read_to_string(&audit).unwrap();
+        let mut lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines.any(|line| line["status"] == 200 && line["who"] == "ada")
+    };
+    while !is_noted() {
+        assert!(Instant::now() < end, "{}", std::fs::read_to_string(&audit).unwrap());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// An event stream has no end of its own.
 #[test]
 fn whose_token_is_revoked_reads_no_event_any_more() {
