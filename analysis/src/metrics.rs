@@ -14,6 +14,14 @@ use crate::report::Report;
 pub trait ReportMetrics: Debug + Send + Sync {
     /// Takes a report into account; other systems' are ignored.
     fn record(&self, report: &dyn Report);
+
+    /// Lets no gauge say anything, since the system is off or has not reported yet. Totals stay.
+    fn forget(&self) {}
+}
+
+/// How many were seen: NaN where there are none and not all is known.
+pub fn seen(many: usize, complete: bool) -> f64 {
+    if many == 0 && !complete { f64::NAN } else { many as f64 }
 }
 
 fn opts(name: &str, help: &str) -> Opts {

@@ -156,6 +156,12 @@ impl Metrics {
         self.reports.iter().for_each(|metrics| metrics.record(report));
     }
 
+    /// Takes over which systems are on: of others, no report is the latest.
+    pub fn note_systems(&self, is_on: impl Fn(&dyn System) -> bool) {
+        let of_systems = self.systems.iter().zip(&self.reports);
+        of_systems.filter(|(system, _)| !is_on(**system)).for_each(|(_, of)| of.forget());
+    }
+
     /// Takes over how often the hash key has changed.
     pub fn note_key(&self, status: &HashKeyStatus) {
         for (by, changes) in &status.changes {

@@ -28,6 +28,10 @@ async fn scrape(State((server, guests, metrics)): State<Scraped>) -> Response {
     let answers = server.answers.clone();
     let make = move || {
         let Server { hub, answers, refused, unauthorized, .. } = &server;
+        let lanes = hub.lanes();
+        metrics.note_systems(|system| {
+            lanes.iter().any(|lane| lane.id() == system.offer().system && lane.is_on())
+        });
         metrics.note_key(&hub.hash_key_status());
         metrics.note_carrier(&hub.carrier_status());
         metrics.note_port("switches", hub.strangers());

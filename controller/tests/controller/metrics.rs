@@ -114,6 +114,39 @@ fn what_goes_round_and_where_nothing_goes_on_is_counted() {
     assert_eq!(of("guard_missed_total{node=\"s1\"}"), 5.0);
 }
 
+/// A switch that is down, a window of which not all is known, and a system that is off.
+#[test]
+fn no_gauge_says_what_was_in_an_earlier_window() {
+    let metrics = metrics();
+    let text = || metrics.render(&[], &[]).unwrap();
+    let [loops, coverage] = ["calumma_cfs_loops", "calumma_cfs_coverage"];
+    assert!(value(&text(), loops).is_nan() && value(&text(), coverage).is_nan());
+    metrics.record(&of_sketchint());
+    metrics.record(&*of_cfs());
+    assert!(text().contains("calumma_sketchint_latency_p99_seconds{"));
+    assert!(text().contains("calumma_cfs_entries{"));
+
+    let mut of = of_sketchint();
+    (of.complete, of.findings.nodes, of.findings.sinks) = (false, Vec::new(), Vec::new());
+    metrics.record(&of);
+    let now = text();
+    assert!(!now.contains("calumma_sketchint_latency_p99_seconds{"), "{now}");
+    assert!(!now.contains("calumma_sketchint_flows{"), "{now}");
+    assert_eq!(value(&now, "calumma_sketchint_inflated_total{node=\"s1\"}"), 1.0);
+    assert!(value(&now, "calumma_sketchint_loops").is_nan());
+    of.complete = true;
+    metrics.record(&of);
+    assert_eq!(value(&text(), "calumma_sketchint_loops"), 0.0);
+
+    assert_eq!((value(&text(), loops), value(&text(), coverage)), (1.0, 0.6));
+    metrics.note_systems(|system| system.name() != Cfs.name());
+    let now = text();
+    assert!(value(&now, loops).is_nan() && value(&now, coverage).is_nan());
+    assert!(!now.contains("calumma_cfs_entries{"), "{now}");
+    assert_eq!(value(&now, "calumma_cfs_packets_total{node=\"s1\"}"), 900.0);
+    assert_eq!(value(&now, "calumma_sketchint_loops"), 0.0);
+}
+
 /// The value of a sample.
 fn value(text: &str, sample: &str) -> f64 {
     let line = text.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));

@@ -1,6 +1,6 @@
 //! Metrics of the reports.
 
-use calumma_analysis::metrics::{ReportMetrics, counter, counters, gauge, gauges};
+use calumma_analysis::metrics::{ReportMetrics, counter, counters, gauge, gauges, seen};
 use calumma_analysis::{Report, SystemReport};
 use prometheus::{Gauge, GaugeVec, IntCounter, IntCounterVec, Registry};
 
@@ -29,7 +29,7 @@ struct Metrics {
 /// Metrics, registered with `on`.
 pub(crate) fn new(on: &Registry) -> prometheus::Result<Box<dyn ReportMetrics>> {
     let node = &["node"][..];
-    Ok(Box::new(Metrics {
+    let metrics = Metrics {
         coverage: gauge(
             on,
             "cfs_coverage",
@@ -48,9 +48,21 @@ pub(crate) fn new(on: &Registry) -> prometheus::Result<Box<dyn ReportMetrics>> {
         )?,
         flows: gauge(on, "cfs_flows", "Flows in the latest window; NaN: unknown.")?,
         monitored: gauge(on, "cfs_monitored_flows", "Flows that any node has an entry of.")?,
-        superspreaders: gauge(on, "cfs_superspreaders", "Superspreaders that are certain.")?,
-        loops: gauge(on, "cfs_loops", "Flows that are certainly in a loop.")?,
-        black_holes: gauge(on, "cfs_black_holes", "Places where nothing goes on.")?,
+        superspreaders: gauge(
+            on,
+            "cfs_superspreaders",
+            "Superspreaders that are certain; NaN: none were seen, and not all is known.",
+        )?,
+        loops: gauge(
+            on,
+            "cfs_loops",
+            "Flows that are certainly in a loop; NaN: none were seen, and not all is known.",
+        )?,
+        black_holes: gauge(
+            on,
+            "cfs_black_holes",
+            "Places where nothing goes on; NaN: none were seen, and not all is known.",
+        )?,
         lost: counter(on, "cfs_lost_packets_total", "Packets lost between two exact counts.")?,
         entries: gauges(on, "cfs_entries", "Flows that a node has an entry of.", node)?,
         optimum_with_more: gauges(
@@ -74,22 +86,35 @@ pub(crate) fn new(on: &Registry) -> prometheus::Result<Box<dyn ReportMetrics>> {
             "Times that such a flow found no place in the loop guard.",
             node,
         )?,
-    }))
+    };
+    metrics.forget();
+    Ok(Box::new(metrics))
+}
+
+impl Metrics {
+    fn forget_nodes(&self) {
+        for gauges in [&self.entries, &self.optimum_with_more, &self.suspects] {
+            gauges.reset();
+        }
+    }
 }
 
 impl ReportMetrics for Metrics {
     fn record(&self, report: &dyn Report) {
         let Some(report) = report.as_type::<SystemReport<Found>>() else { return };
-        let found = &report.findings;
+        // Whoever this report does not name has no number of an earlier one.
+        self.forget_nodes();
+        let (found, complete) = (&report.findings, report.complete);
         self.coverage.set(found.coverage.unwrap_or(f64::NAN));
         self.optimum.set(found.optimum.unwrap_or(f64::NAN));
         self.alpha.set(found.alpha.unwrap_or(f64::NAN));
         self.flows.set(found.flows_total.unwrap_or(f64::NAN));
         self.monitored.set(found.monitored as f64);
         let certain = found.superspreaders.iter().filter(|it| it.certain).count();
-        self.superspreaders.set(certain as f64);
-        self.loops.set(found.loops.iter().filter(|it| it.certain).count() as f64);
-        self.black_holes.set(found.black_holes.len() as f64);
+        self.superspreaders.set(seen(certain, complete));
+        let certain = found.loops.iter().filter(|it| it.certain).count();
+        self.loops.set(seen(certain, complete));
+        self.black_holes.set(seen(found.black_holes.len(), complete));
         let lost = found.losses.iter().map(|loss| loss.lost).fold(0, u64::saturating_add);
         self.lost.inc_by(lost);
         for node in &found.nodes {
@@ -105,5 +130,14 @@ impl ReportMetrics for Metrics {
                 self.guard_missed.with_label_values(labels).inc_by(guard.missed);
             }
         }
+    }
+
+    fn forget(&self) {
+        self.forget_nodes();
+        let of_window = [&self.coverage, &self.optimum, &self.alpha, &self.flows, &self.monitored];
+        for gauge in of_window.into_iter().chain([&self.superspreaders, &self.loops]) {
+            gauge.set(f64::NAN);
+        }
+        self.black_holes.set(f64::NAN);
     }
 }

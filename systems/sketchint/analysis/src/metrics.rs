@@ -1,6 +1,6 @@
 //! Metrics for Prometheus, by switch and sink, never by flow.
 
-use calumma_analysis::metrics::{ReportMetrics, counters, gauge, gauges};
+use calumma_analysis::metrics::{ReportMetrics, counters, gauge, gauges, seen};
 use calumma_analysis::{Report, SystemReport};
 use prometheus::{Gauge, GaugeVec, IntCounterVec, Registry};
 
@@ -32,7 +32,7 @@ struct Metrics {
 /// When two have the same name, which is a mistake in the program.
 pub fn new(on: &Registry) -> prometheus::Result<Box<dyn ReportMetrics>> {
     let (node, sink, link) = (&["node"][..], &["sink"][..], &["from", "to"][..]);
-    Ok(Box::new(Metrics {
+    let metrics = Metrics {
         coverage: gauge(
             on,
             "sketchint_coverage",
@@ -75,8 +75,16 @@ pub fn new(on: &Registry) -> prometheus::Result<Box<dyn ReportMetrics>> {
             "By how much that may be wrong, for clocks and stamps; NaN: unknown.",
             link,
         )?,
-        path_changes: gauge(on, "sketchint_path_changes", "Flows that changed their path.")?,
-        loops: gauge(on, "sketchint_loops", "Paths that come by a switch twice.")?,
+        path_changes: gauge(
+            on,
+            "sketchint_path_changes",
+            "Flows that changed their path; NaN: none were seen, and not all is known.",
+        )?,
+        loops: gauge(
+            on,
+            "sketchint_loops",
+            "Paths that come by a switch twice; NaN: none were seen, and not all is known.",
+        )?,
         mean: gauges(
             on,
             "sketchint_latency_mean_seconds",
@@ -106,17 +114,29 @@ pub fn new(on: &Registry) -> prometheus::Result<Box<dyn ReportMetrics>> {
             "Packets that found no row at a sink.",
             sink,
         )?,
-    }))
+    };
+    metrics.forget();
+    Ok(Box::new(metrics))
+}
+
+impl Metrics {
+    fn forget_nodes(&self) {
+        for gauges in [&self.link_mean, &self.link_error, &self.mean, &self.p99, &self.flows] {
+            gauges.reset();
+        }
+    }
 }
 
 impl ReportMetrics for Metrics {
     fn record(&self, report: &dyn Report) {
         let Some(report) = report.as_type::<SystemReport<Found>>() else { return };
+        // Whoever this report does not name has no number of an earlier one.
+        self.forget_nodes();
         let found = &report.findings;
         let (with_int, all) = (found.coverage.sinks.int_packets, found.coverage.sinks.packets);
         self.coverage.set(with_int as f64 / all as f64);
-        self.path_changes.set(found.path_changes.len() as f64);
-        self.loops.set(found.loops.len() as f64);
+        self.path_changes.set(seen(found.path_changes.len(), report.complete));
+        self.loops.set(seen(found.loops.len(), report.complete));
         for (reason, &packets) in found.coverage.not_carried.iter().flatten() {
             self.not_carried.with_label_values(&[&**reason]).inc_by(packets);
         }
@@ -144,6 +164,13 @@ impl ReportMetrics for Metrics {
             self.hops_exceeded.with_label_values(labels).inc_by(sink.coverage.hops_exceeded);
             self.flows.with_label_values(labels).set(sink.cardinality.unwrap_or(f64::NAN));
             self.rows_refused.with_label_values(labels).inc_by(sink.rows_refused);
+        }
+    }
+
+    fn forget(&self) {
+        self.forget_nodes();
+        for gauge in [&self.coverage, &self.path_changes, &self.loops] {
+            gauge.set(f64::NAN);
         }
     }
 }
