@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use calumma_analysis::Report;
 
 use super::Output;
-use crate::report::{DecodeState, EpochReport, Flow};
+use crate::report::{DecodeState, EdgeReport, EpochReport, Flow};
 
 /// Epochs that the live table shows.
 const EPOCHS_SHOWN: usize = 10;
@@ -17,7 +17,7 @@ const EPOCHS_SHOWN: usize = 10;
 /// Flows that each of its lists shows.
 const FLOWS_SHOWN: usize = 6;
 
-/// Victim flows it adds up over the run; later ones are left out of the list.
+/// Victim flows it adds up over the run; later ones are left out of the list and their number.
 const MOST_VICTIMS: usize = 100_000;
 
 /// How often it is redrawn: eyes follow no more.
@@ -58,8 +58,11 @@ pub struct LiveTable<W> {
     lines: VecDeque<String>,
     victims: HashMap<Flow, u64>,
     lost: u64,
+    /// Whether more may have been lost, in any epoch.
+    bounded: bool,
     epochs: u64,
     incomplete: u64,
+    first: Option<u64>,
     last: Option<EpochReport>,
     drawn: Option<Instant>,
 }
@@ -72,8 +75,10 @@ impl<W: Write + Send> LiveTable<W> {
             lines: VecDeque::new(),
             victims: HashMap::new(),
             lost: 0,
+            bounded: false,
             epochs: 0,
             incomplete: 0,
+            first: None,
             last: None,
             drawn: None,
         }
@@ -86,10 +91,20 @@ impl<W: Write + Send> LiveTable<W> {
             self.lines.pop_front();
         }
         self.lines.push_back(line(report));
+        self.bounded |= !report.losses_are_exact();
         for loss in report.loss.iter().filter(|loss| !loss.partial) {
-            self.lost += loss.lost;
+            self.lost = self.lost.saturating_add(loss.lost);
             if self.victims.len() < MOST_VICTIMS || self.victims.contains_key(&loss.flow) {
-                *self.victims.entry(loss.flow).or_default() += loss.lost;
+                let lost = self.victims.entry(loss.flow).or_default();
+                *lost = lost.saturating_add(loss.lost);
+            }
+        }
+        let first = *self.first.get_or_insert(report.epoch);
+        for of in report.amendments.iter().filter(|of| of.epoch >= first) {
+            self.bounded |= of.late.is_none();
+            self.lost = self.lost.saturating_sub(of.was - of.lost);
+            if let Some(lost) = self.victims.get_mut(&of.flow) {
+                *lost = lost.saturating_sub(of.was - of.lost);
             }
         }
         self.last = Some(report.clone());
@@ -97,22 +112,25 @@ impl<W: Write + Send> LiveTable<W> {
 
     fn screen(&self) -> String {
         let mut text = String::new();
+        let at_least = if self.bounded { "at least " } else { "" };
+        let more_than = if self.victims.len() < MOST_VICTIMS { "" } else { "more than " };
+        let mut victims: Vec<_> = self.victims.iter().filter(|(_, lost)| **lost > 0).collect();
         let _ = writeln!(
             text,
-            "{} epochs, {} incomplete; {} packets lost of {} flows\n",
+            "{} epochs, {} incomplete; {at_least}{} packets lost of {more_than}{} flows\n",
             self.epochs,
             self.incomplete,
             self.lost,
-            self.victims.len()
+            victims.len()
         );
         let _ = writeln!(text, "{}", heading());
         self.lines.iter().for_each(|line| {
             let _ = writeln!(text, "{line}");
         });
-        let mut victims: Vec<_> = self.victims.iter().collect();
         victims.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
         let _ = writeln!(text, "\nmost packets lost, whole run");
         for (flow, lost) in victims.into_iter().take(FLOWS_SHOWN) {
+            let lost = if self.bounded { format!(">={lost}") } else { lost.to_string() };
             let _ = writeln!(text, "{lost:>10}  {flow}");
         }
         for edge in self.last.iter().flat_map(|report| &report.edges) {
@@ -184,7 +202,7 @@ fn heading() -> String {
 
 /// An epoch on one line.
 fn line(report: &EpochReport) -> String {
-    let sum = |of: fn(&crate::report::EdgeReport) -> Option<u64>| -> u64 {
+    let sum = |of: fn(&EdgeReport) -> Option<u64>| -> u64 {
         report.edges.iter().filter_map(of).fold(0, u64::saturating_add)
     };
     let state = if !report.complete {
@@ -197,19 +215,32 @@ fn line(report: &EpochReport) -> String {
             _ => "complete",
         }
     };
-    let known = state == "complete";
-    let or_dash = |text: String| if known { text } else { "-".to_owned() };
-    let lost = report.loss.iter().map(|loss| loss.lost).fold(0, u64::saturating_add);
-    let flows: f64 = report.edges.iter().filter_map(|edge| edge.cardinality).sum();
-    let hitters: usize = report.edges.iter().map(|edge| edge.heavy_hitters.len()).sum();
+    let at_least = if report.losses_are_exact() { "" } else { ">=" };
+    let or_dash = |number: Option<u64>, at_least: &str| {
+        number.map_or("-".to_owned(), |number| format!("{at_least}{number}"))
+    };
+    let known = report.losses_are_decoded();
+    let lost = known.then(|| report.lost_packets());
+    let victims = known.then(|| report.losses_left().count() as u64);
+    let edges = &report.edges;
+    let flows: Option<f64> = edges.iter().map(|edge| edge.cardinality).sum();
+    let flows_at_least = edges.iter().any(|edge| edge.cardinality_error.is_none());
+    // Of an edge whose flows are not known, or not all, there may be more.
+    let listed = |edge: &EdgeReport| {
+        let whole = edge.cardinality.is_some() && edge.hh_decode == DecodeState::Complete;
+        whole.then_some(edge.heavy_hitters.len() as u64)
+    };
+    let hitters: Option<u64> = edges.iter().map(listed).sum();
     let load = report.decode.hl_load_factor.map_or("-".to_owned(), |load| format!("{load:.3}"));
     let mut text = format!(
-        "{:>12} {state:<10} {:>10} {:>10} {flows:>8.0} {:>7} {:>8} {hitters:>7} {load:>6}",
+        "{:>12} {state:<10} {:>10} {:>10} {:>8} {:>7} {:>8} {:>7} {load:>6}",
         report.epoch,
         sum(|edge| edge.packets_in),
         sum(|edge| edge.packets_out),
-        or_dash(report.loss.len().to_string()),
-        or_dash(lost.to_string()),
+        or_dash(flows.map(|flows| flows.round() as u64), if flows_at_least { ">=" } else { "" }),
+        or_dash(victims, at_least),
+        or_dash(lost, at_least),
+        or_dash(hitters, ""),
     );
     if !report.missing_edges.is_empty() {
         let _ = write!(text, "  missing {}", report.missing_edges.join(", "));
@@ -223,7 +254,7 @@ fn line(report: &EpochReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{EdgeReport, HeavyHitter, IndistinctFlows, Loss, LossClass, sample};
+    use crate::report::{Amendment, HeavyHitter, IndistinctFlows, Loss, LossClass, sample};
 
     fn flow(n: u8) -> Flow {
         Flow { src: [10, 1, 0, n].into(), dst: [10, 2, 0, 2].into(), sport: 7, dport: 80, proto: 6 }
@@ -270,6 +301,58 @@ mod tests {
         let mut table = LiveTable::new(Vec::new());
         table.add(&report);
         assert!(table.screen().ends_with("\n5 packets of flows that can't be told apart\n"));
+    }
+
+    #[test]
+    fn bounds_are_shown_as_such_and_what_is_not_known_as_a_dash() {
+        let words = |report: &EpochReport| -> Vec<String> {
+            line(report).split_whitespace().map(str::to_owned).collect()
+        };
+        assert_eq!(words(&report(7, 3))[4..8], ["412", "1", "3", "1"]);
+        let mut bounded = report(7, 3);
+        bounded.loss[0].at_least = true;
+        bounded.edges[0].cardinality_error = None;
+        assert_eq!(words(&bounded)[4..8], [">=412", ">=1", ">=3", "1"]);
+        let mut missing = report(7, 3);
+        missing.edges.push(EdgeReport { cardinality: None, ..missing.edges[0].clone() });
+        assert_eq!(words(&missing)[4..8], ["-", "1", "3", "-"]);
+        let mut partial = report(7, 3);
+        partial.edges[0].hh_decode = DecodeState::Partial;
+        partial.decode.hl = DecodeState::Blocked;
+        assert_eq!(words(&partial)[4..8], ["412", "-", "-", "-"]);
+
+        let mut table = LiveTable::new(Vec::new());
+        table.add(&report(6, u64::MAX));
+        table.add(&bounded);
+        let screen = table.screen();
+        let most = u64::MAX;
+        assert!(screen.contains(&format!("; at least {most} packets lost of 1 flows")), "{screen}");
+        assert!(screen.contains(&format!(">={most}  10.1.0.1:7")), "{screen}");
+        let flow = |n: u64| Flow { sport: n as u16, proto: (n >> 16) as u8, ..flow(9) };
+        table.victims.extend((0..MOST_VICTIMS as u64).map(|n| (flow(n), 1)));
+        assert!(table.screen().contains(" of more than 100001 flows"), "{}", table.screen());
+    }
+
+    #[test]
+    fn what_later_epochs_take_back_is_no_longer_in_the_table() {
+        let amended = |epoch, was, lost| Amendment {
+            epoch,
+            flow: flow(1),
+            was,
+            lost,
+            late: Some(was - lost),
+            at_most_late: None,
+            why: String::new(),
+        };
+        let mut table = LiveTable::new(Vec::new());
+        table.add(&report(7, 3));
+        // One of an epoch that was not shown takes nothing back.
+        let amendments = vec![amended(5, 9, 0), amended(7, 3, 1)];
+        let nothing = EpochReport { loss: Vec::new(), ..report(9, 0) };
+        table.add(&EpochReport { amendments, ..nothing.clone() });
+        assert!(table.screen().contains("; 1 packets lost of 1 flows"), "{}", table.screen());
+        table.add(&EpochReport { amendments: vec![amended(7, 1, 0)], ..nothing });
+        assert!(table.screen().contains("; 0 packets lost of 0 flows"), "{}", table.screen());
     }
 
     #[test]

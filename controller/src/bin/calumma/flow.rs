@@ -49,6 +49,7 @@ fn line(epoch: &FlowInEpoch) -> String {
     let lost = match epoch.lost {
         None => "?".to_owned(),
         Some(lost) if epoch.partial => format!("~{lost}"),
+        Some(lost) if epoch.at_least => format!(">={lost}"),
         Some(lost) => lost.to_string(),
     };
     let class = match epoch.class {
@@ -64,7 +65,9 @@ fn line(epoch: &FlowInEpoch) -> String {
         between = ", ";
     }
     if between.is_empty() {
-        text += if epoch.complete { "-" } else { "- (incomplete epoch)" };
+        // Sizes that are kept are there for every edge that delivered.
+        text += if epoch.sizes.is_empty() { "?" } else { "-" };
+        text += if epoch.complete { "" } else { " (incomplete epoch)" };
     }
     text
 }
@@ -121,7 +124,40 @@ fn protocol(word: &str) -> Option<u8> {
 
 #[cfg(test)]
 mod tests {
+    use calumma_controller::api::SizeAt;
+
     use super::*;
+
+    #[test]
+    fn what_is_a_bound_or_not_known_of_an_epoch_is_shown_as_such() {
+        let epoch = FlowInEpoch {
+            epoch: 7,
+            start_unix_ns: 0,
+            complete: true,
+            lost: Some(6),
+            class: None,
+            partial: false,
+            at_least: false,
+            sizes: Vec::new(),
+        };
+        let at = |size| {
+            let (edge, epoch) = ("e1".to_owned(), 7);
+            vec![SizeAt { edge, epoch, size, size_min: size, exact: true }]
+        };
+        let words = |epoch: FlowInEpoch| {
+            let line = line(&epoch);
+            line.split_whitespace().skip(1).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(words(epoch.clone()), "6 ?");
+        assert_eq!(words(FlowInEpoch { sizes: at(0), ..epoch.clone() }), "6 -");
+        let sizes = at(9);
+        assert_eq!(words(FlowInEpoch { at_least: true, sizes, ..epoch.clone() }), ">=6 9 at e1");
+        assert_eq!(
+            words(FlowInEpoch { partial: true, complete: false, ..epoch.clone() }),
+            "~6 ? (incomplete epoch)"
+        );
+        assert_eq!(words(FlowInEpoch { lost: None, ..epoch }), "? ?");
+    }
 
     #[test]
     fn a_flow_is_read_as_it_is_written_anywhere() {
