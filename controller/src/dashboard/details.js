@@ -43,12 +43,24 @@ function flowTable(element, columns, rows, cells) {
     ...(rest > 0 ? [nothing(`and ${count(rest)} more`)] : []));
 }
 
+/** The chosen edges of which not all flows are known, as text; empty where there are none. */
+function unknownAt(report) {
+  const isKnown = (edge) => edge.cardinality != null && edge.hh_decode === 'complete';
+  const edges = chosen(report).filter((edge) => !isKnown(edge)).map((edge) => edge.edge);
+  return edges.length ? `not all flows of ${edges.join(', ')} are known` : '';
+}
+
 /** Heavy hitters of an epoch. */
 export function hitters(element, about, report) {
   const above = store.deployment?.tasks.heavy_hitter;
   about.textContent = above == null ? '' : `above ${count(above)} packets`;
   if (!report) return replace(element, nothing('Shown with the first epoch.'));
+  const unknown = unknownAt(report);
+  about.textContent = [about.textContent, unknown].filter(Boolean).join('; ');
   const rows = merged(report, (edge) => edge.heavy_hitters, (hitter) => hitter.size);
+  if (rows.length === 0 && unknown) {
+    return replace(element, nothing(`None that is known: ${unknown}.`));
+  }
   if (rows.length === 0) {
     const lower = `No flow of more than ${count(above)} packets in this epoch. To see smaller ones, `
       + 'lower heavy_hitter in [tasks] and send the controller SIGHUP.';
@@ -87,8 +99,9 @@ export function heavyChanges(element, about, report) {
 export function sizes(element, report) {
   const edges = report ? chosen(report).filter((edge) => edge.size_distribution.length) : [];
   if (edges.length === 0) {
-    replace(element, nothing(report ? 'No flows in this epoch.'
-      : 'Shown with the first epoch.'));
+    const isEmpty = report && chosen(report).every((edge) => edge.cardinality === 0);
+    replace(element, nothing(!report ? 'Shown with the first epoch.'
+      : isEmpty ? 'No flows in this epoch.' : 'Not known.'));
     return;
   }
   const names = report.edges.map((edge) => edge.edge);
@@ -126,7 +139,7 @@ export function edges(element, report) {
     return { cells: [
       name, count(seen?.packets_in), count(seen?.packets_out), cardinality(seen),
       seen?.entropy == null ? '–' : `${digits(seen.entropy)} bit`,
-      seen ? count(seen.heavy_hitters.length) : '–', load(seen),
+      hittersAt(seen), load(seen),
       offset(edge), millis(edge.path_delay_ms),
       count(edge.frames),
       [edge.late_frames, edge.duplicate_frames, edge.out_of_window_frames].map(count).join(', '),
@@ -155,6 +168,12 @@ function cardinality(seen) {
     : `${count(seen.cardinality)} ± ${count(seen.cardinality_error)}`;
 }
 
+/** Heavy hitters that are known: a dash where an edge's flows are not. */
+function hittersAt(seen) {
+  if (seen?.cardinality == null) return '–';
+  return `${seen.hh_decode === 'complete' ? '' : '≥ '}${count(seen.heavy_hitters.length)}`;
+}
+
 function load(seen) {
   if (seen?.hh_load_factor == null) return '–';
   const text = ratio(seen.hh_load_factor);
@@ -170,17 +189,20 @@ export async function showFlow(dialog, title, body, flow) {
   const epochs = await get(`/api/v1/flows/history?${query}`);
   if (!epochs) return replace(body, nothing('The controller does not answer.'));
   const seen = epochs.filter((epoch) => epoch.lost > 0 || epoch.sizes.some((at) => at.size > 0));
+  const unknown = epochs.filter((epoch) => epoch.lost == null || epoch.sizes.length === 0).length;
   if (seen.length === 0) {
-    return replace(body, nothing(`Not seen in the last ${count(epochs.length)} epochs.`));
+    const most = unknown ? `, of which ${count(unknown)} are not, or not all, known` : '';
+    return replace(body, nothing(`Not seen in the last ${count(epochs.length)} epochs${most}.`));
   }
-  const lost = seen.reduce((sum, epoch) => sum + (epoch.lost ?? 0), 0);
+  const lost = epochs.reduce((sum, epoch) => sum + (epoch.partial ? 0 : epoch.lost ?? 0), 0);
+  const isExact = epochs.every((epoch) => epoch.lost != null && mark(epoch) === '');
   const rows = [...seen].reverse().map((epoch) => ({ cells: [
     String(epoch.epoch), clock(epoch.start_unix_ns), el('span', '', ...sizesAt(epoch)),
     epoch.lost == null ? 'not known' : `${mark(epoch)}${count(epoch.lost)}`,
     epoch.class ?? '',
   ] }));
   return replace(body, 
-    el('p', '', `${count(lost)} packets lost in the last ${count(epochs.length)} epochs; seen in ${
+    el('p', '', `${isExact ? '' : 'At least '}${count(lost)} packets lost in the last ${count(epochs.length)} epochs; seen in ${
       count(seen.length)} of them.`),
     el('div', 'scroll', table([['epoch', ''], ['time', ''], ['packets in', 'number'],
       ['lost', 'number'], ['class', '']], rows)));
@@ -194,6 +216,7 @@ function mark(epoch) {
 
 function sizesAt(epoch) {
   const entered = epoch.sizes.filter((at) => at.size > 0);
+  if (epoch.sizes.length === 0) return ['not known'];
   if (entered.length === 0) return ['–'];
   return [entered.map((at) => {
     const size = at.exact ? count(at.size) : `${count(at.size_min)}–${count(at.size)}`;

@@ -9,6 +9,11 @@ function lostIn(epoch) {
   return epoch.lost ?? epoch.lost_at_least;
 }
 
+/** Packets that entered in an epoch; null where an edge does not say. */
+function enteredIn(epoch) {
+  return epoch.edges.every((edge) => edge.packets_in != null) ? epoch.packets_in : null;
+}
+
 /** What can be said of an epoch in one word. */
 export function stateOf(epoch) {
   if (!epoch.complete) return 'incomplete';
@@ -59,30 +64,41 @@ function tile(id, title, value, about, bad = false) {
   return el('div', bad ? 'tile bad' : 'tile', el('h3', '', title), number, el('p', '', about));
 }
 
+/** Of how many epochs not all losses are known, if there are any. */
+function notAll(victims) {
+  const unknown = victims.epochs_unknown;
+  return unknown ? `, of ${count(unknown)} not all losses known` : '';
+}
+
 /** The window in six numbers. */
 export function tiles(element, epochs, victims) {
-  const sum = (of) => epochs.reduce((total, epoch) => total + of(epoch), 0);
+  const sum = (these, of) => these.reduce((total, epoch) => total + of(epoch), 0);
   const known = epochs.filter((epoch) => lostIn(epoch) != null);
-  const lost = known.reduce((total, epoch) => total + lostIn(epoch), 0);
-  const atLeast = known.some((epoch) => epoch.lost == null) ? 'at least ' : '';
-  const entered = known.reduce((total, epoch) => total + epoch.packets_in, 0);
-  const seconds = sum((epoch) => epoch.length_ms) / 1e3;
+  const lost = sum(known, lostIn);
+  const bounded = known.some((epoch) => epoch.lost == null);
+  const entered = sum(known, (epoch) => epoch.packets_in);
+  const counted = epochs.filter((epoch) => enteredIn(epoch) != null);
+  const seconds = sum(counted, (epoch) => epoch.length_ms) / 1e3;
   const newest = epochs.at(-1);
-  const flows = newest?.edges.reduce((total, edge) => total + (edge.cardinality ?? 0), 0);
-  const exact = newest?.edges.every((edge) => edge.cardinality_error === 0);
+  const flows = newest?.edges.every((edge) => edge.cardinality != null)
+    ? newest.edges.reduce((total, edge) => total + edge.cardinality, 0) : null;
+  const errors = newest?.edges.map((edge) => edge.cardinality_error) ?? [];
+  const exact = errors.every((error) => error === 0) ? 'exact' : 'estimated';
+  const unknown = victims?.epochs_unknown;
   const incomplete = epochs.filter((epoch) => !epoch.complete).length;
   const load = newest && Math.max(...loads(newest).filter((value) => value != null));
   const share = entered > 0 ? lost / entered : null;
   replace(element, 
-    tile('tile-loss', 'Loss', known.length ? percent(share ?? 0) : '–',
-      known.length ? `${atLeast}${count(lost)} of ${count(entered)} packets` : 'no epoch with known losses',
+    tile('tile-loss', 'Loss', known.length ? `${bounded ? '≥ ' : ''}${percent(share ?? 0)}` : '–',
+      known.length ? `${bounded ? 'at least ' : ''}${count(lost)} of ${count(entered)} packets` : 'no epoch with known losses',
       lost > 0),
-    tile('tile-victims', 'Victim flows', count(victims?.victims),
-      victims?.epochs ? `in ${count(victims.epochs)} epochs` : ''),
-    tile('tile-packets', 'Traffic', seconds ? short(sum((e) => e.packets_in) / seconds) : '–',
+    tile('tile-victims', 'Victim flows',
+      victims && unknown === victims.epochs && !victims.victims ? '–' : count(victims?.victims),
+      victims?.epochs ? `in ${count(victims.epochs)} epochs${notAll(victims)}` : ''),
+    tile('tile-packets', 'Traffic', seconds ? short(sum(counted, enteredIn) / seconds) : '–',
       'packets a second'),
     tile('tile-flows', 'Flows', count(flows && Math.round(flows)),
-      newest ? `last epoch, ${exact ? 'exact' : 'estimated'}` : ''),
+      flows == null ? '' : `last epoch, ${errors.includes(null) ? 'at least' : exact}`),
     tile('tile-load', 'Highest load', newest && Number.isFinite(load) ? ratio(load) : '–',
       'flows a bucket, want 0.6–0.7', load > 0.75),
     tile('tile-whole', 'Complete', epochs.length ? percent(1 - incomplete / epochs.length) : '–',
@@ -109,7 +125,7 @@ export function makeLanes() {
     ] }),
     new Lane({ title: 'Traffic', unit: 'packets a second', height: 78, series: [
       { id: 'packets-in', label: 'entered', kind: 'area', color: 'in', text: short,
-        value: (epoch) => perSecond(epoch.packets_in, epoch) },
+        value: (epoch) => perSecond(enteredIn(epoch), epoch) },
     ] }),
     new Lane({ title: 'Losses', unit: 'packets an epoch', height: 84, series: [
       { id: 'lost', label: 'lost', kind: 'bars', color: 'lost', value: lostIn },
@@ -228,12 +244,15 @@ export function bar(share, color) {
 
 /** Flows that lost packets in the window. */
 export function victimTable(element, about, victims) {
-  about.textContent = victims?.epochs ? `over ${count(victims.epochs)} epochs, most packets first` : '';
+  about.textContent = victims?.epochs
+    ? `over ${count(victims.epochs)} epochs, most packets first${notAll(victims)}` : '';
   if (!victims?.flows.length) {
     replace(element, nothing(!victims?.epochs ? 'Shown with the first epoch.'
       : victims.epochs === victims.epochs_unknown
-        ? 'Not known: no epoch of this window is complete and decoded.'
-        : 'No flow lost a packet in this window.'));
+        ? 'Not known: of no epoch of this window are all losses known.'
+        : victims.epochs_unknown
+          ? 'No flow lost a packet in those epochs of this window of which all losses are known.'
+          : 'No flow lost a packet in this window.'));
     return;
   }
   const most = victims.flows[0].lost || 1;

@@ -163,10 +163,35 @@ fn an_incomplete_epoch_is_marked_and_its_losses_are_not_zero_but_unknown() {
     let shown = browser.table("#edges");
     assert_eq!((shown[0][3].as_str(), shown[1][1].as_str()), ("200", "–"));
     assert_eq!(shown[1].last().unwrap(), "not connected");
+    assert_eq!((shown[0][5].as_str(), shown[1][5].as_str()), ("0", "–"));
+    assert!(browser.text("#hitters-above").contains("not all flows of e2 are known"));
+    assert!(browser.text("#hitters").starts_with("None that is known"));
+    for tile in ["packets", "flows", "victims"] {
+        assert_eq!(browser.text(&format!("#tile-{tile}")), "–", "{tile}");
+    }
 
     // The controller goes: the page says so, and keeps what it has.
     controller.stop();
     browser
         .wait("document.querySelector('#link').textContent.startsWith('controller not reached')");
     assert_eq!(browser.text("#epoch-number"), epoch.to_string());
+}
+
+#[test]
+fn where_some_losses_are_unknown_no_flow_is_said_to_have_lost_none() {
+    let Some(browser) = Browser::start() else { return };
+    let controller = Controller::start("grace_ms = 1000");
+    browser.look(1440, 2000, "light");
+    let mut edges = ["e1", "e2"].map(|name| Edge::join(&controller, name));
+    let epoch = edges[0].recent_epoch();
+    let world = edges[0].world(epoch);
+    edges[0].deliver(&world, 0);
+    edges[1].deliver(&world, 1);
+    assert!(controller.report(epoch).complete);
+    // Nobody delivers any more.
+    assert!(!controller.report(epoch + 1).complete);
+    page(&controller, &browser, "");
+    browser.wait("document.querySelector('#victims').textContent.includes('in those epochs')");
+    assert!(browser.text("#tile-victims + p").contains(" not all losses known"));
+    assert_eq!(browser.complaints(), serde_json::json!([]));
 }

@@ -325,7 +325,7 @@ fn loops(of: &LoopsInWindow) -> String {
     }
     if text.is_empty() {
         let doubt = if of.complete { "" } else { " (incomplete)" };
-        let _ = writeln!(text, "{:>12} no loop{doubt}", of.window);
+        let _ = writeln!(text, "{:>12} no loop seen{doubt}", of.window);
     }
     text
 }
@@ -347,7 +347,7 @@ fn losses(of: &LossesInWindow) -> String {
     }
     if text.is_empty() {
         let doubt = if of.complete { "" } else { " (incomplete)" };
-        let _ = writeln!(text, "{window:>12} no loss{doubt}");
+        let _ = writeln!(text, "{window:>12} no loss of a flow that is counted exactly{doubt}");
     }
     text
 }
@@ -450,7 +450,7 @@ mod tests {
         };
         let said = text(json!([found]));
         assert!(said.ends_with("udp: 3 packets round by s1, e1, 2 hops a turn\n"), "{said}");
-        assert_eq!(text(json!([])).trim(), "1 no loop");
+        assert_eq!(text(json!([])).trim(), "1 no loop seen");
     }
 
     #[test]
@@ -467,7 +467,10 @@ mod tests {
         let lines: Vec<_> = said.lines().map(str::trim).collect();
         assert_eq!(lines[0], "1 nothing goes on from s1:in to e2:in: 40 packets, flows: 3");
         assert!(lines[1].ends_with("udp: 9 packets lost from s1:in to e2:in"), "{said}");
-        assert_eq!(text(json!([]), json!([])).trim(), "1 no loss");
+        assert_eq!(
+            text(json!([]), json!([])).trim(),
+            "1 no loss of a flow that is counted exactly"
+        );
         // Nothing left, and the host may have moved.
         loss["place"]["to"] = json!("destination");
         loss["seen_behind"] = json!("e2");
