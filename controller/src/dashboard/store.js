@@ -98,7 +98,11 @@ function askForToken() {
   return asking;
 }
 
+/** Whether the stream is a new one, which begins with epochs that may be known. */
+let replaying = true;
+
 function connect() {
+  replaying = true;
   const source = new EventSource('/api/v1/events?last=12000');
   source.onopen = async () => {
     store.link = 'live';
@@ -116,11 +120,20 @@ function connect() {
 
 function add(epoch) {
   const last = store.epochs.at(-1);
-  if (last && epoch.epoch <= last.epoch) return;
+  if (last && epoch.epoch <= last.epoch) {
+    if (replaying && store.epochs.some((known) => isSame(known, epoch))) return;
+    // Epochs are longer now, or the controller's clock was set back: numbers begin anew.
+    store.epochs = [];
+  }
+  replaying = false;
   store.epochs.push(epoch);
   const most = Math.max(store.deployment?.history ?? 1200, 100);
   if (store.epochs.length > most * 1.1) store.epochs.splice(0, store.epochs.length - most);
   changed();
+}
+
+function isSame(known, epoch) {
+  return known.epoch === epoch.epoch && known.start_unix_ns === epoch.start_unix_ns;
 }
 
 async function refresh() {

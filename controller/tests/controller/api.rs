@@ -143,6 +143,16 @@ fn epochs_come_as_events_and_a_reader_who_reconnects_misses_none() {
     assert_eq!(all.next(), None, "the stream ends with the controller");
 }
 
+/// Epochs are longer than before the controller's restart, or its clock was set back.
+#[test]
+fn a_reader_who_knows_higher_numbers_goes_on_from_the_newest() {
+    let (controller, mut e1, mut e2, first) = three_epochs();
+    let mut events = Events::open(&controller, "/api/v1/events", &last_id(2 * first));
+    assert_eq!(events.next().unwrap()["epoch"], first + 2);
+    deliver(&controller, [&mut e1, &mut e2], first + 3);
+    assert_eq!(events.next().unwrap()["epoch"], first + 3);
+}
+
 fn last_id(epoch: u64) -> String {
     format!("Last-Event-ID: {epoch}\r\n")
 }

@@ -195,3 +195,30 @@ fn where_some_losses_are_unknown_no_flow_is_said_to_have_lost_none() {
     assert!(browser.text("#tile-victims + p").contains(" not all losses known"));
     assert_eq!(browser.complaints(), serde_json::json!([]));
 }
+
+/// The controller is started anew with longer epochs, at the same address.
+#[test]
+fn the_page_goes_on_where_numbers_have_fallen() {
+    let Some(browser) = Browser::start() else { return };
+    let (first, (tokens, _)) = (controller(), crate::stories::tokens());
+    let http = first.running.http().unwrap();
+    browser.look(1440, 2000, "light");
+    let of = |controller: &Controller| {
+        let mut edges = ["e1", "e2"].map(|name| Edge::join(controller, name));
+        let epoch = edges[0].recent_epoch();
+        deliver(controller, &mut edges, epoch, 1);
+        (edges, epoch)
+    };
+    let (edges, before) = of(&first);
+    page(&first, &browser, "");
+    showing(&browser, before);
+    first.stop();
+    drop(edges);
+    let second = Controller::start_by(&format!(
+        "edges = ['e1', 'e2']\nlisten = '127.0.0.1:0'\nhttp = '{http}'\ntokens = {tokens:?}\n\
+         {PATIENT}\n[epoch]\nlength_ms = 100"
+    ));
+    let (_edges, now) = of(&second);
+    assert!(now < before);
+    showing(&browser, now);
+}

@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::client::Client;
+use crate::client::{Client, unknown_from};
 use crate::flow;
 
 /// How often a new window is asked for.
@@ -163,10 +163,8 @@ fn each<T: DeserializeOwned + Serialize>(
     let mut last = windows.last.unwrap_or(default);
     loop {
         let found: Vec<T> = client.get(&format!("{path}&last={last}"))?;
-        for window in &found {
-            if known >= Some(number(window)) {
-                continue;
-            }
+        let numbers: Vec<u64> = found.iter().map(number).collect();
+        for window in &found[unknown_from(&numbers, known)..] {
             known = Some(number(window));
             if windows.json {
                 writeln!(stdout(), "{}", serde_json::to_string(window)?)?;

@@ -144,6 +144,15 @@ impl Events<'_> {
     }
 }
 
+/// Where what comes after `known` begins in numbers that rise. Where all of them are lower, since
+/// epochs are longer now or the controller's clock was set back, that is the last.
+pub(crate) fn unknown_from(numbers: &[u64], known: Option<u64>) -> usize {
+    match numbers.last() {
+        Some(newest) if Some(*newest) < known => numbers.len() - 1,
+        _ => numbers.partition_point(|number| Some(*number) <= known),
+    }
+}
+
 /// The next event; `None` where the stream has ended. Comments, which keep it alive, are passed
 /// over.
 fn event(lines: &mut impl Iterator<Item = std::io::Result<String>>) -> Option<(u64, String)> {
@@ -165,7 +174,16 @@ fn event(lines: &mut impl Iterator<Item = std::io::Result<String>>) -> Option<(u
 
 #[cfg(test)]
 mod tests {
-    use super::event;
+    use super::{event, unknown_from};
+
+    #[test]
+    fn what_comes_after_the_last_is_new_and_the_last_where_numbers_have_fallen() {
+        assert_eq!(unknown_from(&[7, 8, 9], None), 0);
+        assert_eq!(unknown_from(&[7, 8, 9], Some(7)), 1);
+        assert_eq!(unknown_from(&[7, 8, 9], Some(9)), 3);
+        assert_eq!(unknown_from(&[7, 8, 9], Some(40)), 2);
+        assert_eq!(unknown_from(&[], Some(40)), 0);
+    }
 
     #[test]
     fn events_are_read_between_comments_until_the_stream_breaks_off() {

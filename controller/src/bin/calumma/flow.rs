@@ -8,7 +8,7 @@ use calumma_controller::api::FlowInEpoch;
 use calumma_controller::report::{Flow, LossClass};
 
 use crate::Window;
-use crate::client::Client;
+use crate::client::{Client, unknown_from};
 
 /// Shows what a flow carried and lost in the latest epochs, and in those to come where that is
 /// wanted.
@@ -18,14 +18,12 @@ pub(crate) fn show(client: &Client, flow: &Flow, window: Window) -> anyhow::Resu
         let query = format!("src={src}&dst={dst}&sport={sport}&dport={dport}&proto={proto}");
         client.get(&format!("/api/v1/flows/history?{query}&last={last}"))
     };
-    let mut known = 0;
+    let mut known = None;
     let mut say = |epochs: Vec<FlowInEpoch>| {
-        for epoch in epochs {
-            if epoch.epoch <= known {
-                continue;
-            }
-            known = epoch.epoch;
-            let text = if window.json { serde_json::to_string(&epoch)? } else { line(&epoch) };
+        let numbers: Vec<u64> = epochs.iter().map(|epoch| epoch.epoch).collect();
+        for epoch in &epochs[unknown_from(&numbers, known)..] {
+            known = Some(epoch.epoch);
+            let text = if window.json { serde_json::to_string(epoch)? } else { line(epoch) };
             writeln!(stdout(), "{text}")?;
         }
         anyhow::Ok(())

@@ -9,7 +9,7 @@ use calumma_sketchint_analysis::FlowInWindow;
 use calumma_sketchint_analysis::report::{Estimated, FlowReport, Packets, PathReport};
 
 use crate::Window;
-use crate::client::Client;
+use crate::client::{Client, unknown_from};
 
 /// How often a new window is asked for.
 const POLL: Duration = Duration::from_millis(500);
@@ -26,11 +26,12 @@ pub(crate) fn show(client: &Client, flow: &Flow, window: Window) -> anyhow::Resu
     loop {
         let path = format!("/api/v1/sketchint/flows?{query}&last={}", window.last);
         let windows: Vec<FlowInWindow> = client.get(&path)?;
-        for of in windows.iter().filter(|of| known < Some(of.head.epoch)) {
+        let numbers: Vec<u64> = windows.iter().map(|of| of.head.epoch).collect();
+        for of in &windows[unknown_from(&numbers, known)..] {
             let text = if window.json { serde_json::to_string(of)? + "\n" } else { lines(of) };
             write!(stdout(), "{text}")?;
         }
-        known = known.max(windows.last().map(|of| of.head.epoch));
+        known = numbers.last().copied().or(known);
         if !window.follow {
             return Ok(());
         }

@@ -45,9 +45,10 @@ fn summary() -> View {
 /// uncertain; their `data` is as in `amendments` of the report. What another system reports before
 /// its epoch is over comes at once as an event of the type `notice`, with the system's name in the
 /// `data`: flows that go round, of `cfs`. Whoever reconnects with
-/// `Last-Event-ID`, as browsers do, misses nothing that is still remembered. To one who reads too
-/// slowly, epochs that are no longer remembered are not sent: numbers then jump. The stream ends
-/// when the token that was shown is revoked.
+/// `Last-Event-ID`, as browsers do, misses nothing that is still remembered. Where numbers have
+/// fallen, since epochs are longer now or the controller's clock was set back, they go on from the
+/// newest, and the stream ends when the token that was shown is revoked. To one who reads too
+/// slowly, epochs that are no longer remembered are not sent: numbers then jump.
 #[utoipa::path(get, path = "/api/v1/events",
     params(From, ("Last-Event-ID" = Option<u64>, Header, description = "The last epoch known")),
     responses((status = OK, content_type = "text/event-stream", body = Epoch)))]
@@ -142,6 +143,13 @@ impl Feed {
             self.fetched = self.hub.chamelemon.recent.reports_from(self.next, BATCH).into();
             if let Some(last) = self.fetched.back() {
                 self.next = last.epoch + 1;
+                continue;
+            }
+            // After longer epochs were configured, or the clock was set back, numbers are lower
+            // than those that the reader knows.
+            let newest = self.hub.chamelemon.recent.last_epoch();
+            if let Some(newest) = newest.filter(|newest| newest.saturating_add(1) < self.next) {
+                self.next = newest;
                 continue;
             }
             tokio::select! {
