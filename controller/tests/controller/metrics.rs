@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use calumma_analysis::alert::{Reading, Rules};
 use calumma_analysis::{Report, System, SystemReport};
 use calumma_cfs_analysis::Cfs;
 use calumma_controller::api::NodeStatus;
@@ -16,6 +17,7 @@ use calumma_controller::metrics::Metrics;
 use calumma_controller::output::Background;
 use calumma_controller::report::{EpochReport, NetworkState};
 use calumma_controller::server::start;
+use calumma_sketchint_analysis::Watch;
 use calumma_sketchint_analysis::report::Found;
 use calumma_systems::SYSTEMS;
 use proptest::prelude::*;
@@ -145,6 +147,30 @@ fn no_gauge_says_what_was_in_an_earlier_window() {
     assert!(!now.contains("calumma_cfs_entries{"), "{now}");
     assert_eq!(value(&now, "calumma_cfs_packets_total{node=\"s1\"}"), 900.0);
     assert_eq!(value(&now, "calumma_sketchint_loops"), 0.0);
+}
+
+#[test]
+fn that_no_path_has_changed_is_known_where_there_is_a_window_before() {
+    let (metrics, mut watch) = (metrics(), Watch::default());
+    let mut of = of_sketchint();
+    // The first window; the next; one after a window that did not come; one after an incomplete one.
+    for (first, complete, is_known) in [
+        (20, true, false),
+        (40, true, true),
+        (80, true, false),
+        (100, false, false),
+        (120, true, false),
+        (140, true, true),
+    ] {
+        (of.findings.window, of.complete) = ([first, first + 19], complete);
+        let facts = watch.read(&of).unwrap();
+        let fact = facts.iter().find(|fact| fact.alert == "sketchint_path_changes").unwrap();
+        let wanted = if is_known { Reading::Good } else { Reading::Unknown };
+        assert_eq!(fact.reading, wanted, "{first}");
+        metrics.record(&of);
+        let changes = value(&metrics.render(&[], &[]).unwrap(), "calumma_sketchint_path_changes");
+        assert_eq!(changes == 0.0, is_known, "{first}: {changes}");
+    }
 }
 
 /// The value of a sample.

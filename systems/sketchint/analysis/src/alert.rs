@@ -12,8 +12,11 @@ const LOOP: &str = "sketchint_loop";
 const COVERAGE: &str = "sketchint_coverage";
 
 /// The rules. What is wanted stands in each report.
-#[derive(Clone, Copy, Debug)]
-pub struct Watch;
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Watch {
+    /// The first epoch after the last window, where that was complete.
+    next: Option<u64>,
+}
 
 impl Rules for Watch {
     fn read(&mut self, report: &dyn Report) -> Option<Vec<Fact>> {
@@ -31,9 +34,17 @@ impl Rules for Watch {
             Reading::Good if !counts_all => Reading::Unknown,
             reading => reading,
         };
+        // Paths change against the window before.
+        let [first, last] = found.window;
+        let is_compared = self.next == Some(first);
+        self.next = report.complete.then_some(last.saturating_add(1));
+        let path_changes = match none(!found.path_changes.is_empty()) {
+            Reading::Good if !is_compared => Reading::Unknown,
+            reading => reading,
+        };
         let readings = [
             (INFLATED, inflated),
-            (PATH_CHANGES, none(!found.path_changes.is_empty())),
+            (PATH_CHANGES, path_changes),
             (LOOP, none(!found.loops.is_empty())),
             (COVERAGE, coverage(report)),
         ];

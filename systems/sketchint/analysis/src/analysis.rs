@@ -67,7 +67,7 @@ impl System for SketchInt {
     }
 
     fn alert_rules(&self, _limits: &AlertLimits, _nodes: &[String]) -> Box<dyn Rules> {
-        Box::new(Watch)
+        Box::new(Watch::default())
     }
 }
 

@@ -1,5 +1,7 @@
 //! Metrics for Prometheus, by switch and sink, never by flow.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use calumma_analysis::metrics::{ReportMetrics, counters, gauge, gauges, seen};
 use calumma_analysis::{Report, SystemReport};
 use prometheus::{Gauge, GaugeVec, IntCounterVec, Registry};
@@ -16,6 +18,8 @@ struct Metrics {
     link_mean: GaugeVec,
     link_error: GaugeVec,
     path_changes: Gauge,
+    /// The first epoch after the last window, where that was complete; else 0.
+    next: AtomicU64,
     loops: Gauge,
     mean: GaugeVec,
     p99: GaugeVec,
@@ -80,6 +84,7 @@ pub fn new(on: &Registry) -> prometheus::Result<Box<dyn ReportMetrics>> {
             "sketchint_path_changes",
             "Flows that changed their path; NaN: none were seen, and not all is known.",
         )?,
+        next: AtomicU64::new(0),
         loops: gauge(
             on,
             "sketchint_loops",
@@ -135,7 +140,12 @@ impl ReportMetrics for Metrics {
         let found = &report.findings;
         let (with_int, all) = (found.coverage.sinks.int_packets, found.coverage.sinks.packets);
         self.coverage.set(with_int as f64 / all as f64);
-        self.path_changes.set(seen(found.path_changes.len(), report.complete));
+        // Paths change against the window before.
+        let [first, last] = found.window;
+        let next = if report.complete { last.saturating_add(1) } else { 0 };
+        let is_compared = self.next.swap(next, Ordering::Relaxed) == first && first > 0;
+        let known = report.complete && is_compared;
+        self.path_changes.set(seen(found.path_changes.len(), known));
         self.loops.set(seen(found.loops.len(), report.complete));
         for (reason, &packets) in found.coverage.not_carried.iter().flatten() {
             self.not_carried.with_label_values(&[&**reason]).inc_by(packets);
