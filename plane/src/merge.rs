@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::AddAssign;
 
 use calumma_epoch::EpochClock;
-use calumma_sketch::KeyKind;
+use calumma_sketch::{KeyKind, either};
 use calumma_wire::{Domain, Secret};
 
 use crate::carrier::Carrier;
@@ -24,7 +24,7 @@ const GROUPS: usize = 4;
 /// else.
 const MAILBOX: usize = 16 * MOST_SYSTEMS;
 
-/// Epochs after which one that an lcore did not finish is discarded.
+/// Windows of its system after which one that an lcore did not finish is discarded.
 const MOST_PENDING: u64 = 4;
 
 /// What a switch has finished, its lcores merged.
@@ -103,6 +103,8 @@ struct System {
     of: Box<dyn SwitchSystem>,
     /// The first epoch that it measures.
     first_epoch: u64,
+    /// Epochs of a window.
+    window: u64,
     /// Lcores that it has left.
     left: usize,
     free_ingress: Vec<Box<dyn AnyRecord>>,
@@ -321,14 +323,16 @@ impl LcoreMerger {
             .collect();
         let free = free_ingress.iter_mut().chain(&mut free_by_bit).chain(&mut free_late);
         free.for_each(|record| record.clear());
+        let mut window = 1;
         for lcore in &mut self.lcores {
             lcore.pairs.insert(system, 0);
             lcore.lates.insert(system, 0);
-            let half = of.on_lcore(self.keys);
+            let mut half = of.on_lcore(self.keys);
+            window = either!(&mut half, half => half.slots().window());
             lcore.send(ToLcore::Add(NewSystem { system, first_epoch, half, after }));
         }
         let left = 0;
-        let added = System { of, first_epoch, left, free_ingress, free_by_bit, free_late };
+        let added = System { of, first_epoch, window, left, free_ingress, free_by_bit, free_late };
         self.systems.insert(system, added);
         self.hand_out(system);
         self.hand_out_late(system);
@@ -399,13 +403,24 @@ impl LcoreMerger {
                 parts.extend(self.on_message(at, message));
             }
         }
-        if let Some((&(newest, _), _)) = self.pending.last_key_value() {
-            let kept = self.pending.split_off(&(newest.saturating_sub(MOST_PENDING), 0));
-            for ((_, system), pending) in std::mem::replace(&mut self.pending, kept) {
-                self.discard(system, pending);
-            }
-        }
+        self.discard_old();
         parts
+    }
+
+    /// Discards what some lcores did not finish for long. Windows of some systems are longer than
+    /// those of others, and named by their first epochs: each goes by its own.
+    fn discard_old(&mut self) {
+        let newest: BTreeMap<usize, u64> =
+            self.pending.keys().map(|&(epoch, system)| (system, epoch)).collect();
+        let systems = &self.systems;
+        let is_old = |epoch: u64, system: usize| {
+            let kept = systems.get(&system).map(|of| MOST_PENDING * of.window);
+            kept.is_none_or(|kept| epoch.saturating_add(kept) < newest[&system])
+        };
+        let old = self.pending.extract_if(.., |&(epoch, system), _| is_old(epoch, system));
+        for ((_, system), pending) in old.collect::<Vec<_>>() {
+            self.discard(system, pending);
+        }
     }
 
     fn on_message(&mut self, at: usize, message: FromLcore) -> Option<Part> {

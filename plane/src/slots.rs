@@ -137,6 +137,9 @@ where
 
 /// Records of any system, moved by the events of an epoch.
 pub trait AnySlots {
+    /// Epochs of a window.
+    fn window(&self) -> u64;
+
     /// Lets `first` be the first epoch that is armed, and leaves the sealing of epochs before
     /// `seals_from` to others. To be called before anything is armed.
     fn start(&mut self, first: u64, seals_from: u64);
@@ -187,6 +190,10 @@ where
     E: Record<Plan = I::Plan> + Clone,
     L: Record + Clone,
 {
+    fn window(&self) -> u64 {
+        self.rotation.window()
+    }
+
     fn start(&mut self, first: u64, seals_from: u64) {
         let window = self.rotation.window();
         self.rotation = Rotation::new(first.saturating_sub(1), window).sealing_from(seals_from);
