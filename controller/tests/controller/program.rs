@@ -225,6 +225,47 @@ fn systemd_finds_no_fault_with_the_unit() {
     assert!(output.status.success() && !said.contains("calumma-controller.service:"), "{said}");
 }
 
+/// The text of a file of this repository.
+fn text(path: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)).unwrap()
+}
+
+/// What a unit says by a name, all of it.
+fn values<'a>(unit: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
+    let lines = unit.lines().filter_map(|line| line.split_once('='));
+    lines.filter(move |(of, _)| *of == name).flat_map(|(_, value)| value.split_whitespace())
+}
+
+/// What the sample of the configuration names can be used as the unit runs it: `cpus`, and the
+/// folders of the state and of the audit file.
+#[test]
+fn the_unit_lets_the_controller_do_what_its_configuration_may_ask_for() {
+    let unit = text("deploy/systemd/calumma-controller.service");
+    let calls: Vec<&str> = values(&unit, "SystemCallFilter").collect();
+    let refused = calls.iter().position(|&of| of == "@resources").unwrap();
+    for call in ["setpriority", "sched_setaffinity"] {
+        assert!(calls[refused..].contains(&call), "{call}");
+    }
+    let sample = text("docs/controller.toml");
+    let folders = [("StateDirectory", "state_dir", "lib"), ("LogsDirectory", "audit", "log")];
+    for (name, setting, under) in folders {
+        let folder = values(&unit, name).next().unwrap_or_default();
+        let setting = format!("# {setting} = \"/var/{under}/{folder}");
+        assert!(!folder.is_empty() && sample.contains(&setting), "{setting}");
+    }
+}
+
+/// What opens one device closes all others.
+#[test]
+fn units_of_edges_leave_dpdk_its_devices() {
+    let unit = text("deploy/systemd/calumma-edge.service");
+    for name in ["ProtectClock", "PrivateDevices", "DevicePolicy", "DeviceAllow"] {
+        assert_eq!(values(&unit, name).next(), None, "{name}");
+    }
+    let left: Vec<&str> = values(&unit, "CapabilityBoundingSet").collect();
+    assert!(!left.contains(&"CAP_SYS_TIME") && !left.contains(&"CAP_WAKE_ALARM"), "{left:?}");
+}
+
 /// What the controller welcomes an edge with, and an epoch that has just passed.
 fn welcome(mut stream: &TcpStream) -> (HashKey, Attention, u64) {
     let mut reader = FrameReader::new();
