@@ -21,6 +21,8 @@ use crate::{checks, machine};
 pub(crate) enum Part {
     /// Sketches of many sizes, decoded
     Sweeps,
+    /// Drawn networks, clocks and disks, as tests have them, and more of each
+    Networks,
     /// Live fabrics with mixed load and random faults, and with routers of all kinds
     Soaks,
     /// Threads of a switch in drawn schedules
@@ -84,6 +86,12 @@ fn run_part(part: Part, night: &Night<'_>, steps: &mut Steps) -> Result<()> {
             let mut sweeps = cargo();
             sweeps.args(["test", "--package", "calumma-sketch", "--test", "decode_success"]);
             steps.tests("sweeping over sketches", night.sized(sweeps))
+        }
+        Part::Networks => {
+            let mut networks = cargo();
+            networks.args(["test", "--package", "calumma-testbed", "--test", "simulated"]);
+            networks.args(["--no-fail-fast", "--", "clocks::", "disks::", "tiny::"]);
+            steps.tests("drawing networks, clocks and disks", night.sized(networks))
         }
         Part::Soaks => {
             let mut soak = cargo();
