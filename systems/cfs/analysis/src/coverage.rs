@@ -238,7 +238,7 @@ impl Local {
 /// several.
 pub(crate) type Homes = HashMap<[u8; 16], Option<usize>>;
 
-/// Those of a window.
+/// Those of a window. What enters at a transit switch it has made itself.
 pub(crate) fn homes(view: &View<'_>) -> Homes {
     let mut homes: Vec<Option<Option<usize>>> = vec![None; view.addresses.len()];
     let mut is_at = |rank: u32, node: usize| {
@@ -247,7 +247,7 @@ pub(crate) fn homes(view: &View<'_>) -> Homes {
     };
     for (key, seen) in view.flows() {
         let [src, dst] = key.ends;
-        for seen in seen {
+        for seen in seen.iter().filter(|seen| view.node(seen).role == Role::Edge) {
             if seen.sides & Entry::ENTERED != 0 {
                 is_at(src, seen.node());
             }

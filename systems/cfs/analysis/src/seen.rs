@@ -1,6 +1,7 @@
 //! What a node counted of a flow.
 
 use calumma_cfs::frames::Entry;
+use calumma_wire::Role;
 
 use crate::report::KeptIn;
 use crate::view::NodeView;
@@ -22,6 +23,7 @@ pub(crate) struct Seen<'a> {
     pub(crate) entry: &'a Entry,
     pub(crate) packets: u64,
     pub(crate) bytes: u64,
+    /// The sides that it came on; nothing leaves at a transit switch.
     pub(crate) sides: u8,
     /// The sides of which it has all packets of the flow that came to the node there.
     exact_on: u8,
@@ -39,7 +41,7 @@ pub(crate) struct Seen<'a> {
 
 impl<'a> Seen<'a> {
     pub(crate) fn new(at: usize, node: &NodeView<'_>, (entry, from): (&'a Entry, KeptIn)) -> Self {
-        let Entry { packets, bytes, sides, ttl, differences, rank, local, .. } = *entry;
+        let Entry { packets, bytes, ttl, differences, rank, local, .. } = *entry;
         let on = |side: u8| if node.is_exact_on(entry, side) { side } else { 0 };
         Self {
             node: at as u32,
@@ -47,7 +49,7 @@ impl<'a> Seen<'a> {
             entry,
             packets,
             bytes,
-            sides,
+            sides: sides(node.role, entry.sides),
             exact_on: on(Entry::ENTERED) | on(Entry::LEFT),
             ttl,
             differs: differences != 0,
@@ -71,5 +73,16 @@ impl<'a> Seen<'a> {
     /// Whether it has all packets of the flow that came to the node on one of the sides of an edge.
     pub(crate) fn is_exact_on(&self, side: u8) -> bool {
         self.exact_on & side != 0
+    }
+}
+
+/// The sides of a node with this role that packets came on, by what it says. No host is behind a
+/// transit switch: what it says has left waited there for the address of its next hop, or was for
+/// the switch itself, and came from the fabric like all that passes.
+fn sides(role: Role, said: u8) -> u8 {
+    if role == Role::Edge || said & Entry::LEFT == 0 {
+        said
+    } else {
+        said & !Entry::LEFT | Entry::PASSED
     }
 }

@@ -8,30 +8,12 @@ use calumma_cfs::frames::{self, Entry, Suspect, Suspects};
 use calumma_cfs_analysis::{Cfs, Exact, Found, Guarded, LoopsNoticed};
 use calumma_sketch::FlowKey;
 use calumma_sketch::table::Rank;
-use calumma_topology::Place;
 use calumma_wire::{Side, SideKind};
 use serde_json::json;
 
-use world::{EPOCHS, Network, key};
+use world::{EPOCHS, Network, count_of, key, lost};
 
 const LIMITS: AlertLimits = AlertLimits { loss_share: 0.01, incomplete_share: 0.05 };
-
-/// A flow's count in a report: where, packets, and whether they are all.
-fn count_of(report: &SystemReport<Found>, flow: u32) -> Option<(&str, u64, bool)> {
-    let flow = Flow::from(&key(flow));
-    let count = report.findings.flows.iter().find(|count| count.flow == flow)?;
-    Some((&count.at, count.packets, count.exact))
-}
-
-fn lost(report: &SystemReport<Found>) -> Vec<(Flow, String, String, u64)> {
-    let losses = report.findings.losses.iter();
-    losses
-        .map(|loss| {
-            let Place { from, to } = loss.place.clone();
-            (loss.flow, from, to, loss.lost)
-        })
-        .collect()
-}
 
 #[test]
 fn a_flows_count_is_that_of_one_node_and_losses_are_between_two() {

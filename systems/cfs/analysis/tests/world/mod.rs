@@ -5,7 +5,8 @@
 use std::sync::Arc;
 
 use calumma_analysis::{
-    AnyAnalysis, Collected, Deployment, EpochHead, HashKeys, Node, NodeEnd, System, SystemReport,
+    AnyAnalysis, Collected, Deployment, EpochHead, Flow, HashKeys, Node, NodeEnd, System,
+    SystemReport,
 };
 use calumma_analysis::{Delivery, run::AnySide};
 use calumma_cfs::frames::{
@@ -15,6 +16,7 @@ use calumma_cfs_analysis::{Cfs, Found};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_sketch::table::{Rank, Refused};
 use calumma_sketch::{FlowKey, HashKey, Hashes, HyperLogLog, KeyKind, WideKey};
+use calumma_topology::Place;
 use calumma_wire::{Role, Side, SideKind, SystemId};
 use serde_json::json;
 
@@ -38,6 +40,24 @@ pub(crate) struct Network {
 
 pub(crate) fn key(flow: u32) -> FlowKey {
     FlowKey::from_words(0x0A00_0002, 0x0A01_0000 + flow, 7 << 16 | 53, 17)
+}
+
+/// A flow's count in a report: where, packets, and whether they are all.
+pub(crate) fn count_of(report: &SystemReport<Found>, flow: u32) -> Option<(&str, u64, bool)> {
+    let flow = Flow::from(&key(flow));
+    let count = report.findings.flows.iter().find(|count| count.flow == flow)?;
+    Some((&count.at, count.packets, count.exact))
+}
+
+/// Flows that lost packets: from where to where, and how many.
+pub(crate) fn lost(report: &SystemReport<Found>) -> Vec<(Flow, String, String, u64)> {
+    let losses = report.findings.losses.iter();
+    losses
+        .map(|loss| {
+            let Place { from, to } = loss.place.clone();
+            (loss.flow, from, to, loss.lost)
+        })
+        .collect()
 }
 
 fn setup() -> Setup {
