@@ -268,8 +268,17 @@ impl<'a> Passed<'a> {
             }
         }
         let counted = count.hops.iter().find(|hop| hop.node == count.at)?;
-        if counted.packets != count.packets {
+        if count.packets > counted.packets || count.exact && count.packets != counted.packets {
             return Some(format!("{flow} has other counts at {} than there", count.at));
+        }
+        // Packets that went round came there again and again.
+        let entered = self.entered.get(flow).and_then(|edge| self.counts.get(flow)?.get(edge));
+        let entered = entered.filter(|_| self.round.contains_key(flow));
+        if let Some(&[entered, _]) = entered
+            && count.packets > entered
+        {
+            let at_least = count.packets;
+            return Some(format!("{flow} is said to have {at_least} packets, {entered} entered"));
         }
         let switch = self.topology.position(&count.at)?;
         let is_on_every_way = self.on_every_way.get(flow).is_some_and(|of| of.contains(&switch));
@@ -554,6 +563,8 @@ mod tests {
         let switches = truth.came.as_mut().unwrap().get_mut(&key()).unwrap();
         switches.extend(spines.map(|at| (at, came)));
         assert_eq!(round(&truth), HashMap::from([(Flow::from(&key()), vec![spines.into()])]));
+        let more = contradiction_to(&truth, &[("s", 330, false)], "s", 0).unwrap();
+        assert!(more.ends_with("330 packets, 10 entered"), "{more}");
     }
 
     #[test]

@@ -7,6 +7,10 @@
 //! packet it received may still not have seen the flow's others, which went another way: its count
 //! is the flow's only where the operator says that flows have one way each, and no node's routes
 //! changed.
+//!
+//! A count that is not the flow's says what there was at least. Packets that come round come to a
+//! node again, each time with a smaller time to live: with the first one of the flow every packet
+//! comes once at most.
 
 use calumma_analysis::Flow;
 use calumma_cfs::frames::Entry;
@@ -16,9 +20,16 @@ use crate::report::{FlowCount, HopCount, KeptIn};
 use crate::seen::Seen;
 use crate::view::View;
 
+/// Times to live that a packet may have: it comes to a node so many times at most.
+const TIMES: u64 = 255;
+
+/// Bytes that every packet has.
+const HEADER: u64 = 20;
+
 /// The count that is a flow's own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Judged {
+    /// All that its node received, where it is exact; else what the flow had at least.
     pub(crate) packets: u64,
     pub(crate) bytes: u64,
     node: u32,
@@ -53,9 +64,10 @@ impl Judged {
         let ttls = || if at.differs { at.entry.ttls() } else { Some([at.ttl; 2]) };
         let at_edges = seen.iter().filter(|seen| view.node(seen).role == Role::Edge);
         let sum = || at_edges.map(|seen| seen.packets).fold(0, u64::saturating_add);
+        let (packets, bytes) = if exact { (at.packets, at.bytes) } else { at_least(at) };
         Self {
-            packets: at.packets,
-            bytes: at.bytes,
+            packets,
+            bytes,
             most: if exact { at.packets } else { sum().max(at.packets) },
             node: at.node() as u32,
             hops,
@@ -104,6 +116,20 @@ fn largest<'s, 'a>(
     others: impl Iterator<Item = &'s Seen<'a>>,
 ) -> &'s Seen<'a> {
     others.fold(first, |most, other| if other.packets > most.packets { other } else { most })
+}
+
+/// Packets that the flow of a count had at least, however often each came by, and their bytes.
+fn at_least(at: &Seen<'_>) -> (u64, u64) {
+    // Lcores with unlike first times to live, and Tofinos, don't know how many others came with.
+    let has_ttls = at.from == KeptIn::Table && at.entry.exact;
+    let once = matches!(at.sides, Entry::ENTERED | Entry::LEFT);
+    if once || has_ttls && at.entry.looped == 0 {
+        return (at.packets, at.bytes);
+    }
+    let each_often = |of: u64| of.div_ceil(TIMES);
+    let first_ttl = || at.packets - at.entry.looped;
+    let packets = if has_ttls { first_ttl() } else { each_often(at.packets) };
+    (packets, each_often(at.bytes).max(packets.saturating_mul(HEADER)))
 }
 
 /// Whether one of a flow's entries has every packet of the flow that was not lost before.

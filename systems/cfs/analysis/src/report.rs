@@ -236,11 +236,13 @@ pub struct FlowCount {
     /// The flow.
     #[serde(flatten)]
     pub flow: Flow,
-    /// Its packets at the node `at`.
+    /// Its packets by the count of the node `at`: where that is not exact, each that came there
+    /// again and again counts once, as far as that is known, or less.
     pub packets: u64,
     /// Their bytes, as IP counts them.
     pub bytes: u64,
-    /// Whether these are all packets of the flow that were not lost before that node.
+    /// Whether these are all packets of the flow that were not lost before that node; else it had
+    /// at least so many.
     pub exact: bool,
     /// The node: the edge where the flow entered, else the one where it left, else the one nearest
     /// its source.
@@ -305,7 +307,7 @@ pub struct HeavyHitter {
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Whether these are all; else it had more.
+    /// Whether these are all; else it had at least so many.
     pub exact: bool,
 }
 

@@ -64,9 +64,11 @@ static FLOWS: TableOf<SystemReport<Found>, Counted> = TableOf {
         sport(),
         dport(),
         proto(),
-        u64("packets", "its packets at the node `at`", |row| Some(row.item.packets)),
+        u64("packets", "its packets, by the node `at`", |row| Some(row.item.packets)),
         u64("bytes", "their bytes, as IP counts them", |row| Some(row.item.bytes)),
-        truth("exact", "whether these are all; else there were more", |row| Some(row.item.exact)),
+        truth("exact", "whether these are all; else it had at least so many", |row| {
+            Some(row.item.exact)
+        }),
         text("at", "the node that counted them", |row| Some(row.node.into())),
         u32("hops", "nodes that have an entry of it", |row| Some(row.item.hops)),
         u8("ttl_min", "the smallest time to live of these packets; NULL: not known", |row| {

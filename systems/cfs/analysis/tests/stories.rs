@@ -178,7 +178,7 @@ fn packets_that_go_round_are_a_loop_and_a_changed_way_is_none() {
     assert_eq!(found.ttls[..3], [63, 61, 59]);
     let [change] = &report.findings.path_changes[..] else { panic!() };
     assert_eq!((&*change.node, &change.shorter_by[..], change.packets), ("e2", &[2][..], 4));
-    assert_eq!(count_of(&report, 1), Some(("s1", 40, false)));
+    assert_eq!(count_of(&report, 1), Some(("s1", 9, false)));
 }
 
 /// Hops from the first time to live to the last, in turns of two.

@@ -7,7 +7,7 @@ use calumma_cfs::frames::Entry;
 use calumma_sketch::FlowKey;
 use serde_json::json;
 
-use world::{Network, count_of, lost};
+use world::{Network, count_of, key, lost};
 
 /// Three packets went by s2; then routes changed, and the fourth waited at s1 for the address of
 /// its next hop.
@@ -61,5 +61,43 @@ fn a_transit_switch_is_no_hosts_home() {
             assert_eq!((lost(&report), report.findings.black_holes.len()), (vec![], 0));
             network.begin();
         }
+    }
+}
+
+/// Packets go round between two switches, by the times to live of a turn of two hops; edges have no
+/// room for the flow.
+#[test]
+fn a_packet_that_comes_again_and_again_counts_once() {
+    let turns = |number: u32| (1..number).fold(0_u64, |bits, turn| bits | 1 << (2 * turn));
+    // Sides, packets that looped, and whether lcores are sure of that: what the flow had at least.
+    let cases = [
+        ((2, Entry::PASSED, 31, true), (9, 180)),
+        ((0, Entry::ENTERED | Entry::PASSED, 31, true), (9, 180)),
+        ((2, Entry::PASSED, 31, false), (1, 20)),
+        ((2, Entry::PASSED, 0, false), (1, 20)),
+        ((2, Entry::PASSED, 0, true), (40, 4000)),
+        // From hosts every packet comes once, and to hosts as well.
+        ((0, Entry::ENTERED, 31, false), (40, 4000)),
+        ((1, Entry::LEFT, 31, false), (40, 4000)),
+    ];
+    for ((at, sides, looped, exact), (packets, bytes)) in cases {
+        let mut network = Network::new(json!({ "heavy_packets": 30, "paths": "sprayed" }));
+        (0..2).filter(|edge| *edge != at).for_each(|edge| {
+            network.refuse_of(edge, &key(1), 9, [Entry::ENTERED, Entry::LEFT][edge]);
+        });
+        let entry = network.count_of(at, &key(1), 40, (sides, 63));
+        (entry.looped, entry.exact) = (looped, exact);
+        entry.differences = if looped > 0 { turns(32) } else { 0 };
+        let found = network.report().findings;
+        let [flow] = &found.flows[..] else { panic!("{:?}", found.flows) };
+        let case = format!("{sides} {looped} {exact}");
+        assert_eq!((flow.packets, flow.bytes, flow.exact), (packets, bytes, false), "{case}");
+        assert_eq!((flow.hops[0].packets, flow.hops[0].bytes), (40, 4000), "{case}");
+        let counted = &found.counted()[0];
+        assert_eq!((counted.packets, counted.bytes), (packets, bytes), "{case}");
+        assert!(found.loops.iter().all(|it| it.packets == Some(9)), "{case}");
+        let heavy = packets >= 30;
+        assert_eq!(found.heavy_hitters.len(), usize::from(heavy), "{case}");
+        assert_eq!(!found.heavy_prefixes.is_empty(), heavy, "{case}");
     }
 }
