@@ -1,6 +1,7 @@
 //! Heavy hitters, also by prefixes, and heavy changes among the flows that are monitored.
 
 use std::cmp::Reverse;
+use std::collections::HashSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use calumma_sketch::WideKey;
 use calumma_wire::Role;
 
 use crate::counted::Monitored;
+use crate::coverage::{dst, src};
 use crate::flows::Judged;
 use crate::report::{HeavyChange, HeavyHitter, HeavyPrefix};
 use crate::view::{NodeView, View};
@@ -102,19 +104,29 @@ pub(crate) fn prefixes(view: &View<'_>, flows: &[Judged], threshold: u64) -> Vec
 #[derive(Debug)]
 pub(crate) struct Counts {
     window: u64,
-    /// The nodes' names, and whether each had an entry of every flow that it saw: where hosts may
-    /// be behind any edge, whether every edge had.
+    /// The nodes' names, and whether a flow without a count had no packets that were to come to
+    /// each: it had an entry of every flow that it saw, and no other one was on their way.
     nodes: Vec<(String, bool)>,
+    /// Whether every edge had an entry of every flow that it saw.
+    has_all_flows: bool,
+    /// Hosts behind several edges.
+    several: HashSet<[u8; 16]>,
     flows: Arc<Monitored>,
 }
 
 impl Counts {
     /// Those of a window, of which all flows are judged.
     pub(crate) fn of(window: u64, view: View<'_>, flows: Vec<Judged>) -> Self {
-        let has_all_flows = !view.may_move() || view.has_all_flows();
-        let node = |node: &NodeView<'_>| (node.name.to_owned(), has_all_flows && node.has_all());
+        let has_all_flows = view.has_all_flows();
+        // Packets of a flow that a transit node saw may come by another one now.
+        let is_only = |role: Role| role == Role::Edge || view.has_single_paths;
+        let is_on_way =
+            |node: &NodeView<'_>| has_all_flows || !view.may_move() && is_only(node.role);
+        let node = |node: &NodeView<'_>| (node.name.to_owned(), node.has_all() && is_on_way(node));
         let nodes = view.nodes.iter().map(node).collect();
-        Self { window, nodes, flows: Arc::new(Monitored::new(view.into_keys(), flows)) }
+        let several = view.several().clone();
+        let flows = Arc::new(Monitored::new(view.into_keys(), flows));
+        Self { window, nodes, has_all_flows, several, flows }
     }
 
     /// Its flows.
@@ -124,7 +136,7 @@ impl Counts {
 
     /// Flows whose packets at one node differ by at least so many from those in the window before,
     /// the largest change first. A flow that has no count in one of the windows had no packets
-    /// there where the node had an entry of every flow.
+    /// there where the node had an entry of every flow, and packets can't have come by another.
     pub(crate) fn changes_since(&self, last: &Self, threshold: u64) -> Vec<HeavyChange> {
         if self.window != last.window + 1 {
             return Vec::new();
@@ -150,10 +162,10 @@ impl Counts {
                 (Some(now), Some(before)) if now.exact && before.exact && here_at == there_at => {
                     add(&key, before.packets, now.packets);
                 }
-                (Some(now), None) if now.exact && last.has_all(here_at) => {
+                (Some(now), None) if now.exact && last.has_none(here_at, &key) => {
                     add(&key, 0, now.packets);
                 }
-                (None, Some(before)) if before.exact && self.has_all(there_at) => {
+                (None, Some(before)) if before.exact && self.has_none(there_at, &key) => {
                     add(&key, before.packets, 0);
                 }
                 _ => {}
@@ -163,7 +175,11 @@ impl Counts {
         changes
     }
 
-    fn has_all(&self, node: &str) -> bool {
-        self.nodes.iter().any(|(name, has_all)| name == node && *has_all)
+    /// Whether a flow without a count had no packets that were to come to a node.
+    fn has_none(&self, node: &str, key: &WideKey) -> bool {
+        let is_fixed = || ![src(key), dst(key)].into_iter().any(|of| self.several.contains(of));
+        let mut nodes = self.nodes.iter();
+        nodes.any(|(name, has_none)| name == node && *has_none)
+            && (self.has_all_flows || is_fixed())
     }
 }

@@ -401,6 +401,11 @@ impl<'a> View<'a> {
         self.doubts.any
     }
 
+    /// Hosts behind several edges, wherever others may be.
+    pub(crate) fn several(&self) -> &HashSet<[u8; 16]> {
+        &self.doubts.several
+    }
+
     /// Whether a host may be behind several edges.
     fn may_be_anywhere(&self, host: &[u8; 16]) -> bool {
         self.doubts.any || self.doubts.several.contains(host)

@@ -101,3 +101,54 @@ fn a_packet_that_comes_again_and_again_counts_once() {
         assert_eq!(!found.heavy_prefixes.is_empty(), heavy, "{case}");
     }
 }
+
+/// Edges have no room for the flow. It goes by s1 in one window, and by s2 in another, which has
+/// none for it either.
+#[test]
+fn a_flow_that_took_another_way_has_not_changed() {
+    for ways in [["s1", "s2"], ["s2", "s1"]] {
+        let mut network = Network::new(json!({ "hosts": "fixed" }));
+        for way in ways {
+            network.begin();
+            network.refuse("e1", 1, 20_000);
+            network.refuse("e2", 1, 20_000);
+            if way == "s1" {
+                network.count("s1", 1, 20_000);
+            } else {
+                network.refuse("s2", 1, 20_000);
+                network.at("e1").routes_changed = true;
+            }
+            assert_eq!(network.report().findings.heavy_changes, [], "{ways:?}");
+        }
+    }
+}
+
+/// Where all ways stay, a flow that does not come by its switch any more has stopped; a host that
+/// was seen behind another edge may have gone on there.
+#[test]
+fn a_flow_that_stopped_has_changed() {
+    let of = |routes_changed: bool, node: &str, has_moved: bool| {
+        let mut network = Network::new(json!({ "hosts": "fixed" }));
+        network.refuse("e1", 1, 20_000);
+        if node == "s1" {
+            network.refuse("e2", 1, 20_000);
+        }
+        network.count(node, 1, 20_000);
+        network.report();
+        network.begin();
+        network.at("e1").routes_changed = routes_changed;
+        // Others have no entry of all flows.
+        network.refuse("e1", 2, 5);
+        if has_moved {
+            let to_host = FlowKey::from_words(7, 0x0A01_0001, 7 << 16 | 53, 17);
+            network.count_of(0, &to_host, 5, (Entry::LEFT, 62));
+        }
+        let changes = network.report().findings.heavy_changes;
+        changes.iter().map(|it| (it.before, it.packets)).collect::<Vec<_>>()
+    };
+    let stopped = [(20_000, 0)];
+    assert_eq!(of(false, "s1", false), stopped);
+    assert_eq!(of(true, "s1", false), []);
+    assert_eq!(of(true, "e2", false), stopped);
+    assert_eq!(of(false, "e2", true), []);
+}
