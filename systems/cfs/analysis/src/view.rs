@@ -449,7 +449,8 @@ impl<'a> View<'a> {
     /// edge. Where edges don't say which packets go from host to host of one edge, all that entered
     /// may have left there.
     fn edges_of(&self, side: u8, seen: &[Seen<'_>], word: usize) -> u64 {
-        let unproven = self.unproven[word];
+        // A transit node may stand behind all edges.
+        let unproven = self.unproven.get(word).copied().unwrap_or(0);
         let unproven = if unproven == 0 { 0 } else { unproven & self.noted(side, seen, word) };
         seen.iter().filter(|of| of.node() / 64 == word).fold(unproven, |edges, of| {
             let (node, bit) = (&self.nodes[of.node()], 1 << (of.node() % 64));

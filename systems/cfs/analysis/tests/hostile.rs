@@ -6,7 +6,7 @@ mod world;
 use std::ops::Range;
 
 use calumma_analysis::Flow;
-use calumma_cfs::frames::{OFFER, Residual, Setup, Suspect, Suspects, Uncounted};
+use calumma_cfs::frames::{Entry, OFFER, Residual, Setup, Suspect, Suspects, Uncounted};
 use calumma_sketch::residual::Counts;
 use calumma_sketch::residual::Residual as _;
 use calumma_sketch::table::{Rank, Refused};
@@ -144,4 +144,28 @@ proptest! {
             network.begin();
         }
     }
+}
+
+/// What enters at a transit switch it has made itself, and its number may be beyond those of all
+/// edges, or there is no edge.
+#[test]
+fn a_transit_switch_behind_all_edges_may_have_what_enters() {
+    let names: Vec<String> = ["e1".to_owned(), "e2".to_owned()]
+        .into_iter()
+        .chain((0..64).map(|number| format!("s{number}")))
+        .collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut network = Network::of(&names, json!({}));
+    network.count_of(65, &key(1), 100, (Entry::ENTERED, 64));
+    network.count_of(1, &key(1), 90, (Entry::LEFT, 62));
+    let report = network.report();
+    let lost: Vec<u64> = report.findings.losses.iter().map(|of| of.lost).collect();
+    assert_eq!(lost, [10]);
+
+    let mut network = Network::of(&["s1", "s2", "e1"], json!({ "hosts": "fixed" }));
+    network.late[2] = None;
+    network.count_of(0, &key(1), 100, (Entry::ENTERED, 64));
+    network.count_of(1, &key(1), 90, (Entry::PASSED, 63));
+    let report = network.report();
+    assert_eq!((report.missing_nodes.len(), report.findings.losses.len()), (1, 0));
 }
