@@ -226,7 +226,7 @@ pub enum KeptIn {
     Table,
     /// Its residual, which decoded.
     Residual,
-    /// Both, since the flow came to several lcores.
+    /// Both, or the tables of several lcores, since the flow came to several.
     Both,
 }
 
@@ -267,8 +267,8 @@ pub struct HopCount {
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Those that came with another time to live than the first; absent where a residual has
-    /// packets, of which that is not known.
+    /// Those that came with another time to live than the first; absent where that is not known,
+    /// as of packets that a residual has, or several lcores.
     pub looped: Option<u64>,
     /// Whether these are all that it received.
     pub exact: bool,

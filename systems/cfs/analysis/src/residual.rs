@@ -179,7 +179,12 @@ fn joined(entries: &[Entry], uncounted: Vec<Entry>) -> Vec<(Entry, KeptIn)> {
         let more = uncounted.next_if(|_| is_of(of_residual, of_table));
         all.push(match (entry, more) {
             (None, None) => return all,
-            (Some(entry), None) => (Entry { exact: true, ..*entry }, KeptIn::Table),
+            (Some(entry), None) => {
+                // Lcores that saw it come with unlike times to live first don't know with which
+                // ones the others of its packets came.
+                let from = if entry.exact { KeptIn::Table } else { KeptIn::Both };
+                (Entry { exact: true, ..*entry }, from)
+            }
             (None, Some(flow)) => (flow, KeptIn::Residual),
             (Some(entry), Some(more)) => {
                 // Packets are bounded where they come in; bytes may be whatever a node sends.

@@ -180,3 +180,30 @@ fn filters_tell_flows_that_left_elsewhere_from_flows_that_did_not() {
         assert_eq!(named(is_known_behind_both, 3), 40, "e3 has not seen the flow");
     }
 }
+
+/// The tables of several lcores, which saw a flow come with unlike times to live first, have all of
+/// its packets, and don't know how many came with which.
+#[test]
+fn lcores_that_saw_unlike_times_to_live_first_know_no_others() {
+    let mut network = three_edges(json!({ "residual": "fermat" }));
+    let setup = Setup::decode(&network.analysis.setup(&network.nodes[0], 1).setup).unwrap();
+    let capacity = Capacity { entries: 256, filter_bits: setup.filter_bits as usize };
+    let no_flow = BoundedTable::<FlowKey, u64>::new(capacity).refused();
+    for window in &mut network.windows {
+        let flows = FlowKey::any(Residual::new(&setup, setup.residual.unwrap(), true));
+        window.uncounted = Some(Uncounted { flows, refused: vec![no_flow.clone()] });
+    }
+    let entry = network.count_of(0, &to_host(1), 50, (Entry::ENTERED, 64));
+    (entry.differences, entry.looped, entry.exact) = (1 << 2, 20, false);
+    network.count_of(0, &to_host(2), 50, (Entry::ENTERED, 64));
+    let found = network.report().findings;
+    let of = |flow: u32| {
+        let named = Flow::from(&to_host(flow));
+        let counted = found.counted().iter().find(|it| it.flow == named).unwrap();
+        let hop = &found.flows.iter().find(|it| it.flow == named).unwrap().hops[0];
+        (counted.exact, counted.ttls, hop.exact, hop.looped)
+    };
+    assert_eq!(of(1), (true, None, true, None));
+    assert_eq!(of(2), (true, Some([64, 64]), true, Some(0)));
+    assert_eq!(found.path_changes, []);
+}
