@@ -307,11 +307,11 @@ impl Estimated {
         let of_sizes = share.map(|share| {
             [sizes(of_pinned, pinned, Coverage::ALL), sizes(of_chosen, chosen, share)]
         });
-        let size_distribution = of_sizes.as_ref().map(|kinds| {
+        let size_distribution = of_sizes.as_ref().and_then(|kinds| {
             let bins = kinds.iter().map(|(exact, _)| sizes::bins(exact)).max().unwrap_or(0);
             let [pinned, chosen] =
                 kinds.each_ref().map(|(exact, share)| sizes::distribution(exact, *share, bins));
-            sizes::together(pinned, chosen)
+            Some(sizes::together(pinned?, chosen?))
         });
         let entropy = of_sizes.and_then(|[(mut exact, pinned), (others, chosen)]| {
             exact.extend(others);

@@ -21,12 +21,16 @@ pub(crate) fn bins(sizes: &[u64]) -> usize {
     sizes.iter().max().and_then(|most| most.checked_ilog2()).map_or(0, |bin| bin as usize + 1)
 }
 
-/// Flows by size, in so many bins that double, of which a share has these sizes.
-pub(crate) fn distribution(sizes: &[u64], share: Coverage, bins: usize) -> Vec<SizeBin> {
+/// Flows by size, in so many bins that double, of which a share has these sizes; `None` where there
+/// may be flows, and none has a size.
+pub(crate) fn distribution(sizes: &[u64], share: Coverage, bins: usize) -> Option<Vec<SizeBin>> {
+    if sizes.is_empty() && share.low < 1.0 {
+        return None;
+    }
     let mut counts = [0_u64; 64];
     sizes.iter().filter(|&&size| size > 0).for_each(|size| counts[size.ilog2() as usize] += 1);
     let counts = counts.iter().enumerate().take(bins);
-    counts
+    let of_each = counts
         .map(|(bin, &count)| {
             let counted = count as f64;
             // As if one more had been counted: a bin without any may have some all the same.
@@ -41,7 +45,8 @@ pub(crate) fn distribution(sizes: &[u64], share: Coverage, bins: usize) -> Vec<S
             let error = if share.value > 0.0 { by_total + chosen / share.value } else { 0.0 };
             SizeBin { from: 1 << bin, to: (1 << bin) - 1 + (1 << bin), flows, error }
         })
-        .collect()
+        .collect();
+    Some(of_each)
 }
 
 /// What two kinds of flows are together, in as many bins each.
@@ -74,7 +79,7 @@ mod tests {
     }
 
     fn distribution(sizes: &[u64], share: Coverage) -> Vec<SizeBin> {
-        super::distribution(sizes, share, bins(sizes))
+        super::distribution(sizes, share, bins(sizes)).unwrap()
     }
 
     #[test]
@@ -87,6 +92,15 @@ mod tests {
         let entropy = entropy(&sizes, exactly(1.0)).unwrap();
         assert!((entropy - 1.75).abs() < 1e-12);
         assert!(super::entropy(&sizes, exactly(0.5)).is_none());
+    }
+
+    #[test]
+    fn where_no_flow_has_a_size_and_there_are_flows_nothing_is_said() {
+        assert_eq!(super::distribution(&[], exactly(1.0), 0), Some(Vec::new()));
+        let few = Coverage { value: 0.0, low: 0.0, high: 1.0 };
+        for share in [exactly(0.0), exactly(0.5), few] {
+            assert_eq!(super::distribution(&[], share, 3), None);
+        }
     }
 
     #[test]

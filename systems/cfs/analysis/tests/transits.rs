@@ -5,6 +5,7 @@ mod world;
 
 use calumma_cfs::frames::Entry;
 use calumma_sketch::FlowKey;
+use calumma_sketch::table::Rank;
 use serde_json::json;
 
 use world::{Network, count_of, key, lost};
@@ -151,4 +152,23 @@ fn a_flow_that_stopped_has_changed() {
     assert_eq!(of(true, "s1", false), []);
     assert_eq!(of(true, "e2", false), stopped);
     assert_eq!(of(false, "e2", true), []);
+}
+
+/// Flows that take several ways have no exact counts at transit switches, and those that are pinned
+/// stand for no others.
+#[test]
+fn sizes_are_not_known_where_only_pinned_flows_have_one() {
+    let mut network = Network::new(json!({ "paths": "sprayed" }));
+    (1..=40).for_each(|flow| {
+        network.count("s1", flow, 10);
+        network.refuse("e1", flow, 20);
+    });
+    network.count("e1", 41, 7).rank = Rank::new(0, 0);
+    let found = network.report().findings;
+    assert_eq!((found.monitored, found.monitored_exactly), (41, 1));
+    assert!(found.coverage.is_some());
+    assert_eq!((found.size_distribution, found.entropy), (None, None));
+    // One of the others has a size.
+    network.count("e1", 42, 9);
+    assert!(network.report().findings.size_distribution.is_some());
 }
