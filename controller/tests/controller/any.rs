@@ -73,6 +73,7 @@ prop_compose! {
             hh_decode,
             hh_load_factor,
             heavy_hitters: heavy_hitters.into_iter().map(hitter).collect(),
+            heavy_hitters_complete: hh_decode == DecodeState::Complete,
             heavy_changes_since,
             heavy_changes: heavy_changes.into_iter().map(change).collect(),
             size_distribution,

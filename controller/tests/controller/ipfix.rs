@@ -52,6 +52,7 @@ fn report() -> EpochReport {
         heavy_hitters: (from..from + 3)
             .map(|n| HeavyHitter { flow: flow(n), size: 1000 + u64::from(n), size_min: None })
             .collect(),
+        heavy_hitters_complete: true,
         heavy_changes_since: None,
         heavy_changes: vec![],
         size_distribution: vec![],

@@ -37,7 +37,8 @@ pub struct FlowSize {
 pub struct Accumulation<K: Key = FlowKey> {
     family: Arc<HashFamily>,
     classifier: TowerSketch,
-    t_h: u64,
+    /// Most packets of a flow that are not in the flowset.
+    unseen: u64,
     /// The flowset, and where each flow is in it.
     flows: Vec<(K, u64)>,
     index: OnceLock<Index<K>>,
@@ -102,10 +103,12 @@ impl<K: Key> Accumulation<K> {
             .filter_map(|&(key, packets)| Some((key, u64::try_from(packets).ok()?)))
             .filter(|&(_, packets)| packets > 0)
             .collect();
+        // All below T_h, or as many as the widest counter holds.
+        let unseen = u64::from(t_h.max(1)).min(widest(&classifier)) - 1;
         Self {
             family,
             classifier,
-            t_h: u64::from(t_h.max(1)),
+            unseen,
             flows,
             index: OnceLock::new(),
             complete,
@@ -120,10 +123,10 @@ impl<K: Key> Accumulation<K> {
         Self { packets: Some(packets), ..self }
     }
 
-    /// Packets that a flow alone in its counters has sent when the HH encoder begins to record it:
-    /// all below T_h, or as many as the widest counter holds.
-    fn unseen(&self) -> u64 {
-        self.t_h.min(self.widest()) - 1
+    /// Where at most so many packets of a flow are not in the flowset, instead of those below T_h:
+    /// of replicas that were added up, each has let through those below T_h.
+    pub fn with_unseen(self, packets: u64) -> Self {
+        Self { unseen: packets, ..self }
     }
 
     fn known(&self) -> &Known {
@@ -150,7 +153,7 @@ impl<K: Key> Accumulation<K> {
     }
 
     fn learn_from_sums(&self) -> Known {
-        let (unseen, known_from) = (self.unseen(), self.known_from());
+        let (unseen, known_from) = (self.unseen, self.known_from());
         let flowset = Flowset::read(&self.family, &self.classifier, &self.flows);
         let own = flowset.bounds(unseen);
         let mut counted = Counted::of(&self.classifier, known_from);
@@ -162,7 +165,7 @@ impl<K: Key> Accumulation<K> {
 
     /// From which size on the flowset has all flows; `u64::MAX` where it may lack some.
     fn known_from(&self) -> u64 {
-        if self.complete { self.unseen() + 1 } else { u64::MAX }
+        if self.complete { self.unseen.saturating_add(1) } else { u64::MAX }
     }
 
     /// The flows of the flowset and their packets in it.
@@ -211,16 +214,11 @@ impl<K: Key> Accumulation<K> {
         let counted = self.classifier.query(hashes);
         let counted = (counted != u32::MAX).then_some(u64::from(counted));
         let recorded = self.recorded(key);
-        let most = (self.complete || recorded > 0).then_some(recorded + self.unseen());
+        let most = (self.complete || recorded > 0).then_some(recorded.saturating_add(self.unseen));
         let at_most = most.into_iter().chain(counted).min();
         let at_least = if self.complete { recorded } else { 0 };
-        let widest = self.widest();
+        let widest = widest(&self.classifier);
         Bounds { at_least: at_least.min(at_most.unwrap_or(u64::MAX)), at_most, widest }
-    }
-
-    /// The most that any counter holds.
-    fn widest(&self) -> u64 {
-        self.classifier.levels().map(|level| u64::from(level.max())).max().unwrap_or(1)
     }
 
     /// Flows of more than `threshold` packets and their sizes, the largest first. None is missed
@@ -252,7 +250,7 @@ impl<K: Key> Accumulation<K> {
 
     /// Number of flows; exact where every flow is in the flowset.
     pub fn cardinality(&self) -> Estimate {
-        if self.complete && self.t_h == 1 {
+        if self.complete && self.unseen == 0 {
             return Estimate { value: self.flows.len() as f64, standard_error: Some(0.0) };
         }
         cardinality(&self.classifier)
@@ -277,4 +275,9 @@ impl<K: Key> Accumulation<K> {
         let Some(packets) = self.packets else { return entropy(self.distribution()) };
         entropy_of_packets(self.distribution(), self.known_from(), packets)
     }
+}
+
+/// The most that any counter holds.
+fn widest(classifier: &TowerSketch) -> u64 {
+    classifier.levels().map(|level| u64::from(level.max())).max().unwrap_or(1)
 }

@@ -67,8 +67,9 @@ impl Flowset {
                 *least = (*least).min(*value);
             });
         }
-        let bound =
-            |(&packets, least): (&u64, u32)| (packets + unseen).min(least.into()).max(packets);
+        let bound = |(&packets, least): (&u64, u32)| {
+            packets.saturating_add(unseen).min(least.into()).max(packets)
+        };
         self.packets.iter().zip(least).map(bound).collect()
     }
 }
@@ -316,8 +317,11 @@ impl Sizes {
     }
 
     fn counted(&self, flowset: &Flowset, unseen: u64) -> Vec<Counted> {
-        let nothing =
-            |packets: &u64| Counted { most: packets + unseen, exact: u64::MAX, overflowed: false };
+        let nothing = |packets: &u64| Counted {
+            most: packets.saturating_add(unseen),
+            exact: u64::MAX,
+            overflowed: false,
+        };
         let mut counted: Vec<Counted> = flowset.packets.iter().map(nothing).collect();
         for (.., places) in self.telling(flowset, unseen) {
             for (counted, &value) in counted.iter_mut().zip(&places.values) {

@@ -240,7 +240,9 @@ mod tests {
                 bytes.push(frame.body.len());
                 let message = calumma_wire::Message::Side(Box::new(frame));
                 let there = match frames::Message::read(message, Some(&layout)).unwrap() {
-                    Some(frames::Message::Ingress(side)) => vec![side.balance.is_some()],
+                    Some(frames::Message::Ingress(side)) => {
+                        vec![side.balance.is_some(), side.lcores.is_some()]
+                    }
                     Some(frames::Message::Egress(side)) => {
                         vec![side.balance.is_some(), side.strays.is_some(), side.unmarked.is_some()]
                     }

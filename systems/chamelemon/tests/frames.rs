@@ -233,6 +233,7 @@ fn a_quiet_epoch_of_the_papers_sizes_takes_a_small_part_of_its_memory() {
         upstream: Upstream::undecoded(upstream),
         balance: None,
         key: None,
+        lcores: None,
     }));
     let bytes = encoded(&message);
     assert!(bytes.len() * 6 < raw, "{} of {raw} bytes", bytes.len());
@@ -289,6 +290,7 @@ fn side() -> impl Strategy<Value = Message> {
                 upstream: AnyKey::Ipv4(Upstream { encoder: upstream, hh_flows }),
                 balance: None,
                 key: None,
+                lcores: None,
             }))
         },
     )
@@ -314,8 +316,10 @@ fn recorded() -> impl Strategy<Value = Message> {
     let balance = || prop::option::of(any::<[u64; 4]>().prop_map(Balance::new));
     let listed = || prop::option::of(strays().prop_map(AnyKey::Ipv4));
     prop_oneof![
-        (side(), balance()).prop_map(|(side, balance)| match side {
-            Message::Ingress(side) => Message::Ingress(Box::new(Ingress { balance, ..*side })),
+        (side(), balance(), any::<Option<u32>>()).prop_map(|(side, balance, lcores)| match side {
+            Message::Ingress(side) => {
+                Message::Ingress(Box::new(Ingress { balance, lcores, ..*side }))
+            }
             other => other,
         }),
         (any::<u64>(), defects(), balance(), listed(), listed()).prop_map(

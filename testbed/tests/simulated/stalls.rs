@@ -131,6 +131,7 @@ impl Edge {
                         upstream: Upstream::undecoded(group.upstream().clone()),
                         balance: Some(group.balance()),
                         key: None,
+                        lcores: Some(group.lcores()),
                     };
                     self.sides.entry(epoch).or_default().ingress = Some(Box::new(side));
                     self.collector.recycle(record);

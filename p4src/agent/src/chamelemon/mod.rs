@@ -198,6 +198,8 @@ impl Setup for Sketches {
                 upstream,
                 balance: None,
                 key: None,
+                // All ports lie in one pipe.
+                lcores: Some(1),
             };
             return Ok(self.session.ingress(&side).0);
         }

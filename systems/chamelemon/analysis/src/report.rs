@@ -405,6 +405,9 @@ pub struct EdgeReport {
     pub hh_load_factor: Option<f64>,
     /// Flows larger than the threshold, largest first.
     pub heavy_hitters: Vec<HeavyHitter>,
+    /// Whether no such flow is missing there.
+    #[serde(default)]
+    pub heavy_hitters_complete: bool,
     /// The epoch that heavy changes are seen against; absent where it was not comparable.
     pub heavy_changes_since: Option<u64>,
     /// Flows whose size changed by more than the threshold, largest change first.
@@ -496,6 +499,7 @@ pub fn sample() -> EpochReport {
             hh_decode: DecodeState::Complete,
             hh_load_factor: Some(0.04),
             heavy_hitters: vec![HeavyHitter { flow, size: 5120, size_min: None }],
+            heavy_hitters_complete: true,
             heavy_changes_since: Some(11),
             heavy_changes: vec![HeavyChange { flow, before: 10, after: 900 }],
             size_distribution: vec![(1, 210.4), (2, 55.0)],
@@ -521,7 +525,8 @@ mod tests {
             r#""edges":[{"edge":"e1","packets_in":81234,"packets_out":80991,"#,
             r#""cardinality":412.0,"cardinality_error":0.0,"entropy":5.91,"#,
             r#""hh_decode":"complete","hh_load_factor":0.04,"#,
-            r#""heavy_hitters":[{FLOW,"size":5120}],"heavy_changes_since":11,"#,
+            r#""heavy_hitters":[{FLOW,"size":5120}],"heavy_hitters_complete":true,"#,
+            r#""heavy_changes_since":11,"#,
             r#""heavy_changes":[{FLOW,"before":10,"after":900}],"#,
             r#""size_distribution":[[1,210.4],[2,55.0]]}]}"#,
         ];

@@ -229,6 +229,9 @@ static EDGES: TableOf<EpochReport, EdgeReport> = TableOf {
         u64("heavy_changes_since", "epoch that heavy changes are seen against", |row| {
             row.item.heavy_changes_since
         }),
+        truth("heavy_hitters_complete", "whether no heavy hitter is missing", |row| {
+            Some(row.item.heavy_hitters_complete)
+        }),
     ],
     rows: |report, rows| {
         rows.extend(report.edges.iter().map(|item| Row {

@@ -268,6 +268,7 @@ fn ingress_to_wire(side: &Ingress) -> Side {
             upstream: &upstream.encoder,
             balance: side.balance,
             key: side.key,
+            lcores: side.lcores,
         }
         .to_wire(upstream.hh_flows.as_deref())
     });

@@ -15,8 +15,8 @@
 //! without buckets and columns that are zero, and packed. An HH encoder that the switch could
 //! decode goes out as the flows that came out of it. Bodies of sides can only be read with the
 //! layout that their sketches were built by. Behind the sketches, version 2 has what was recorded
-//! beside them: packets by hierarchy, by flow those that no sketch holds, and the number of the key
-//! that flows were hashed by.
+//! beside them: packets by hierarchy, by flow those that no sketch holds, the number of the key
+//! that flows were hashed by, and how many lcores took part.
 //!
 //! [`SwitchSession`] is a switch's side of this; [`Message`] has all that is sent about ChameleMon.
 

@@ -2,7 +2,7 @@
 //!
 //! Behind the sketches of a side comes, where any of it was recorded, a byte that says what: bit 0
 //! the [`Balance`], bit 1 packets that found no bucket, bit 2 packets without a mark, bit 3 the
-//! number of the key that it was hashed by. A side that ends with its sketches is one of version 1.
+//! number of the key that it was hashed by, bit 4 how many lcores measured it. A side that ends with its sketches is one of version 1.
 //! The body of a seal is empty, or [`Late`].
 
 use calumma_plane::{Hierarchy, MOST_STRAYS, Stray, Strays};
@@ -18,13 +18,14 @@ const BALANCE: u8 = 1;
 const STRAYS: u8 = 1 << 1;
 const UNMARKED: u8 = 1 << 2;
 const KEY: u8 = 1 << 3;
+const LCORES: u8 = 1 << 4;
 
 /// Bits of the hierarchy in its column of strays.
 const MOST_HIERARCHY: u32 = 3;
 
 /// Most bytes that a side's records take.
 pub(super) fn most_bytes() -> usize {
-    1 + 5 * 8 + 2 * (12 + (WideKey::LEN + 6) * most_column_bytes(MOST_STRAYS))
+    1 + 5 * 8 + 4 + 2 * (12 + (WideKey::LEN + 6) * most_column_bytes(MOST_STRAYS))
 }
 
 /// What a side adds to its sketches. What was not recorded is not known.
@@ -35,10 +36,13 @@ pub(super) struct Records<K> {
     pub(super) unmarked: Option<Strays<K>>,
     /// [`calumma_sketch::HashKey::id`].
     pub(super) key: Option<u64>,
+    /// As [`Ingress::lcores`](super::Ingress::lcores).
+    pub(super) lcores: Option<u32>,
 }
 
 impl<K> Records<K> {
-    pub(super) const NONE: Self = Self { balance: None, strays: None, unmarked: None, key: None };
+    pub(super) const NONE: Self =
+        Self { balance: None, strays: None, unmarked: None, key: None, lcores: None };
 }
 
 /// Packets that came when the epoch of their timestamp bit was over, and the next one with that bit
@@ -97,12 +101,13 @@ pub fn decode_late(keys: KeyKind, bytes: &[u8]) -> Result<Option<AnyKey<AnyLate>
 
 /// Appends what a side adds to its sketches.
 pub(super) fn put_records<K: Key>(out: &mut Vec<u8>, records: &Records<K>) {
-    let Records { balance, strays, unmarked, key } = records;
+    let Records { balance, strays, unmarked, key, lcores } = records;
     let flag = |there: bool, flag: u8| if there { flag } else { 0 };
     let flags = flag(balance.is_some(), BALANCE)
         | flag(strays.is_some(), STRAYS)
         | flag(unmarked.is_some(), UNMARKED)
-        | flag(key.is_some(), KEY);
+        | flag(key.is_some(), KEY)
+        | flag(lcores.is_some(), LCORES);
     if flags == 0 {
         return;
     }
@@ -111,6 +116,7 @@ pub(super) fn put_records<K: Key>(out: &mut Vec<u8>, records: &Records<K>) {
     balance.for_each(|packets| put_u64(out, packets));
     strays.iter().chain(unmarked).for_each(|strays| put_strays(out, strays));
     key.iter().for_each(|&key| put_u64(out, key));
+    lcores.iter().for_each(|&lcores| put_u32(out, lcores));
 }
 
 /// Reads what a side adds to its sketches, of what its kind may add.
@@ -141,12 +147,14 @@ fn records<K: Key>(may_add: u8, body: &mut Body) -> Result<Records<K>, DecodeErr
     let strays = listed(STRAYS, "packets without buckets")?;
     let unmarked = listed(UNMARKED, "packets without a mark")?;
     let key = if flags & KEY == 0 { None } else { Some(body.u64("number of the key")?) };
-    Ok(Records { balance, strays, unmarked, key })
+    let lcores = if flags & LCORES == 0 { None } else { Some(body.u32("number of lcores")?) };
+    Ok(Records { balance, strays, unmarked, key, lcores })
 }
 
-/// Reads what an ingress side adds, with the number of its key.
-pub(super) fn of_ingress(body: &mut Body) -> Result<(Option<Balance>, Option<u64>), DecodeError> {
-    records::<WideKey>(BALANCE | KEY, body).map(|records| (records.balance, records.key))
+/// Reads what an ingress side adds.
+pub(super) fn of_ingress(body: &mut Body) -> Result<Records<WideKey>, DecodeError> {
+    // It has no strays, whatever their keys.
+    records(BALANCE | KEY | LCORES, body)
 }
 
 /// Reads what an egress side adds.

@@ -108,7 +108,9 @@ impl SwitchSession {
     pub fn ingress<K: Key>(&self, side: &IngressSide<K>) -> (Side, Option<usize>) {
         let flows = side.hh_flows(&self.family);
         let balance = side.balance.filter(|_| self.version >= VERSION);
-        let frame = IngressSide { balance, key: self.key(), ..*side }.to_wire(flows.as_deref());
+        let lcores = side.lcores.filter(|_| self.version >= VERSION);
+        let side = IngressSide { balance, key: self.key(), lcores, ..*side };
+        let frame = side.to_wire(flows.as_deref());
         (frame, flows.map(|flows| flows.len()))
     }
 

@@ -34,6 +34,10 @@ pub struct Ingress {
     /// The [number](calumma_sketch::HashKey::id) of the key that it was hashed by; `None` from a
     /// switch that does not say it.
     pub key: Option<u64>,
+    /// How many lcores have classified packets of it, each those that came to it alone: of a flow,
+    /// each may have let through as many as are below a threshold. `None` from a switch that does
+    /// not say it.
+    pub lcores: Option<u32>,
 }
 
 /// An upstream flow encoder, and what the switch decoded of it.
@@ -108,6 +112,8 @@ pub struct IngressSide<'a, K: Key> {
     pub balance: Option<Balance>,
     /// As [`Ingress::key`].
     pub key: Option<u64>,
+    /// As [`Ingress::lcores`].
+    pub lcores: Option<u32>,
 }
 
 impl<'a, K: Key> IngressSide<'a, K> {
@@ -120,7 +126,8 @@ impl<'a, K: Key> IngressSide<'a, K> {
     ) -> Self {
         let (attention, classifier) = (group.attention(), group.classifier());
         let (upstream, balance) = (group.upstream(), Some(group.balance()));
-        Self { epoch, attention, defects, packets, classifier, upstream, balance, key: None }
+        let (key, lcores) = (None, Some(group.lcores()));
+        Self { epoch, attention, defects, packets, classifier, upstream, balance, key, lcores }
     }
 
     /// Its frame, where its HH encoder holds `hh_flows` and nothing else; without them, where it is
@@ -131,7 +138,8 @@ impl<'a, K: Key> IngressSide<'a, K> {
         sketches::put_tower(&mut body, self.classifier);
         let hh = self.attention.partition.hh_part();
         sketches::put_upstream(&mut body, self.upstream, &hh, hh_flows);
-        let records = Records::<K> { balance: self.balance, key: self.key, ..Records::NONE };
+        let (balance, key, lcores) = (self.balance, self.key, self.lcores);
+        let records = Records::<K> { balance, key, lcores, ..Records::NONE };
         records::put_records(&mut body, &records);
         wire_side(SideKind::Ingress, self.epoch, &self.defects, self.packets, body)
     }
@@ -148,6 +156,7 @@ impl<'a, K: Key> IngressSide<'a, K> {
             upstream: Upstream::undecoded(self.upstream.clone()),
             balance: self.balance,
             key: self.key,
+            lcores: self.lcores,
         }
     }
 
@@ -203,7 +212,8 @@ impl<'a, K: Key> EgressSide<'a, K> {
         put_head(&mut body, self.attention, &self.defects);
         sketches::put_buckets(&mut body, self.downstream, self.downstream.shape().buckets);
         let (strays, unmarked) = (self.strays.clone(), self.unmarked.clone());
-        let records = Records { balance: self.balance, strays, unmarked, key: self.key };
+        let (balance, key) = (self.balance, self.key);
+        let records = Records { balance, strays, unmarked, key, lcores: None };
         records::put_records(&mut body, &records);
         wire_side(SideKind::Egress, self.epoch, &self.defects, self.packets, body)
     }
@@ -253,7 +263,7 @@ pub(super) fn ingress(side: Side, layout: &Layout) -> Result<Ingress, DecodeErro
     let classifier = sketches::tower("classifier", layout, &mut body)?;
     let hh = attention.partition.hh_part();
     let upstream = sketches::any_upstream(layout, &hh, &mut body)?;
-    let (balance, key) = records::of_ingress(&mut body)?;
+    let Records { balance, key, lcores, .. } = records::of_ingress(&mut body)?;
     body.end()?;
     Ok(Ingress {
         epoch: side.epoch,
@@ -265,6 +275,7 @@ pub(super) fn ingress(side: Side, layout: &Layout) -> Result<Ingress, DecodeErro
         upstream,
         balance,
         key,
+        lcores,
     })
 }
 
@@ -296,6 +307,6 @@ type AnyRecords =
     (Option<Balance>, Option<AnyKey<AnyStrays>>, Option<AnyKey<AnyStrays>>, Option<u64>);
 
 fn any_records<K: Key>(body: &mut Body) -> Result<AnyRecords, DecodeError> {
-    let Records { balance, strays, unmarked, key } = records::of_egress::<K>(body)?;
+    let Records { balance, strays, unmarked, key, .. } = records::of_egress::<K>(body)?;
     Ok((balance, strays.map(K::any), unmarked.map(K::any), key))
 }

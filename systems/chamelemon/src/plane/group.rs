@@ -24,6 +24,8 @@ pub struct IngressGroup<K: Key = FlowKey> {
     classifier: TowerSketch,
     upstream: FermatSketch<K>,
     balance: Balance,
+    /// Groups with packets that are merged in here, this one included; 0 before any is.
+    merged: u32,
     attention: Attention,
     sample_seed: u16,
     /// Part of the encoder for each hierarchy.
@@ -41,6 +43,7 @@ impl<K: Key> IngressGroup<K> {
             classifier: TowerSketch::new(&layout.classifier)?.with_insertion(layout.insertion),
             upstream: FermatSketch::new(layout.upstream_shape()),
             balance: Balance::default(),
+            merged: 0,
             attention,
             sample_seed: 0,
             parts: [Part::new(0, 0); 4],
@@ -112,6 +115,12 @@ impl<K: Key> IngressGroup<K> {
         self.balance
     }
 
+    /// How many lcores recorded packets in it. Each has classified its own by itself, so that a
+    /// flow becomes a candidate on each anew.
+    pub fn lcores(&self) -> u32 {
+        self.merged.max(u32::from(self.balance.packets() > 0))
+    }
+
     /// The upstream flow encoder.
     pub fn upstream(&self) -> &FermatSketch<K> {
         &self.upstream
@@ -141,6 +150,7 @@ impl<K: Key> Record for IngressGroup<K> {
     /// # Panics
     /// When the groups are of different layouts; those of one switch never are.
     fn merge(&mut self, other: &Self) {
+        self.merged = self.lcores() + other.lcores();
         self.classifier.merge(&other.classifier);
         self.upstream.add(&other.upstream).expect("groups of one switch share its layout");
         self.balance += other.balance;
@@ -150,6 +160,7 @@ impl<K: Key> Record for IngressGroup<K> {
         self.classifier.clear();
         self.upstream.clear();
         self.balance = Balance::default();
+        self.merged = 0;
     }
 
     fn lines(&self) -> usize {

@@ -95,6 +95,7 @@ pub(crate) fn with_hh_flows<K: Key>(group: &IngressGroup<K>, epoch: u64) -> Ingr
         upstream: K::any(Upstream { encoder, hh_flows: Some(hh_flows) }),
         balance: None,
         key: None,
+        lcores: None,
     }
 }
 
@@ -171,6 +172,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
                 upstream: Upstream::undecoded(ingress.upstream().clone()),
                 balance: None,
                 key: None,
+                lcores: None,
             })),
         ),
         ("ingress-flows", Message::Ingress(Box::new(with_hh_flows(&ingress, epoch)))),
@@ -270,6 +272,7 @@ pub(crate) fn recorded_messages() -> Vec<(&'static str, Message)> {
             Message::Ingress(Box::new(Ingress {
                 balance: Some(Balance::new([0, 3, 4, 1])),
                 key: Some(hash_key().id()),
+                lcores: Some(3),
                 ..with_hh_flows(&ingress, epoch)
             })),
         ),

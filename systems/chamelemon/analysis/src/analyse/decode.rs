@@ -222,6 +222,7 @@ fn outline(input: &EdgeInput) -> EdgeReport {
         hh_decode: input.hh_state(),
         hh_load_factor: load_factor.map(rounded),
         heavy_hitters: Vec::new(),
+        heavy_hitters_complete: false,
         heavy_changes_since: None,
         heavy_changes: Vec::new(),
         size_distribution: Vec::new(),

@@ -43,6 +43,7 @@ fn answer_by<K: Key>(
     tasks: &Tasks,
 ) {
     report.heavy_hitters = sizes.heavy_hitters(tasks.heavy_hitter);
+    report.heavy_hitters_complete = sizes.has_all_above(tasks.heavy_hitter);
     if let Some(previous) = previous.filter(|previous| previous.whole && sizes.whole) {
         report.heavy_changes_since = Some(previous.epoch);
         report.heavy_changes = sizes.heavy_changes(previous, tasks.heavy_change);
@@ -131,7 +132,8 @@ impl EdgeSizes {
     /// keys.
     ///
     /// Of a flow in the HH flowset, the HH encoder holds every packet from the one that reached T_h
-    /// on, so at most T_h - 1 are not in it; fewer where the classifier took the flow for larger.
+    /// on, so at most T_h - 1 of each lcore are not in it; fewer where the classifier took the flow
+    /// for larger.
     pub fn size_of(&self, flow: &Flow) -> Option<FlowSize> {
         either!(&self.0, sizes => Some(sizes.size_of(&flow.key()?)))
     }
@@ -147,6 +149,26 @@ impl EdgeSizes {
     }
 }
 
+/// The most packets of a flow, beside those in the HH encoder, that counted below `threshold`: each
+/// lcore has let through as many. Of an edge that does not say how many those were, all packets
+/// that are not in the encoder may be of one flow.
+fn most_below<K: Key>(threshold: u32, side: &Ingress, hh: &[(K, i64)]) -> u64 {
+    if threshold == 1 {
+        return 0;
+    }
+    match side.lcores {
+        Some(lcores) => {
+            // A counter that has overflowed is above any threshold.
+            let widest = side.classifier.levels().map(|level| level.max()).max();
+            u64::from(lcores) * u64::from(widest.map_or(threshold, |max| max.min(threshold)) - 1)
+        }
+        None => {
+            let recorded = hh.iter().map(|&(_, packets)| packets.unsigned_abs());
+            side.packets_in.saturating_sub(recorded.fold(0, u64::saturating_add))
+        }
+    }
+}
+
 /// Flow sizes by a kind of key.
 #[derive(Debug)]
 pub(crate) struct SizesBy<K: Key> {
@@ -155,6 +177,10 @@ pub(crate) struct SizesBy<K: Key> {
     hh_complete: bool,
     /// Whether every packet that entered was recorded and decoded.
     whole: bool,
+    /// Most packets of a flow that are not in the HH encoder.
+    unseen: u64,
+    /// Most packets of a flow that has not been decoded.
+    undecoded: u64,
     own: OwnParts<K>,
     accumulation: Accumulation<K>,
 }
@@ -172,18 +198,29 @@ impl<K: Key> SizesBy<K> {
         } else {
             OwnParts::default()
         };
-        let (classifier, t_h) = (side.classifier.clone(), side.attention.t_h);
+        let Attention { t_h, t_l, .. } = side.attention;
+        let unseen = most_below(t_h, side, hh);
+        let classifier = side.classifier.clone();
         let accumulation =
             Accumulation::from_flowset(Arc::clone(family), classifier, t_h, hh, hh_complete)
-                .with_packets(side.packets_in);
-        Self {
+                .with_packets(side.packets_in)
+                .with_unseen(unseen);
+        let mut sizes = Self {
             epoch: side.epoch,
             attention: side.attention,
             hh_complete,
             whole: hh_complete && side.defects.is_none(),
+            unseen,
+            undecoded: unseen,
             own,
             accumulation,
+        };
+        if sizes.all_exact() {
+            sizes.undecoded = 0;
+        } else if sizes.own.hl.is_some() {
+            sizes.undecoded = most_below(t_l, side, hh);
         }
+        sizes
     }
 
     fn classifier(&self) -> &TowerSketch {
@@ -209,9 +246,10 @@ impl<K: Key> SizesBy<K> {
             return FlowSize { size, size_min: size, exact: true };
         }
         let bound = u64::from(self.classifier().query(&hashes));
-        let below_t_h = u64::from(self.attention.t_h) - 1;
         if recorded > 0 || self.hh_complete {
-            let size = (recorded + below_t_h).min(bound);
+            let most = recorded.saturating_add(self.unseen);
+            // A counter that overflowed is no bound.
+            let size = if bound == u64::from(u32::MAX) { most } else { most.min(bound) };
             let size_min = if self.hh_complete { recorded.min(size) } else { 0 };
             FlowSize { size, size_min, exact: self.hh_complete && size == size_min }
         } else if bound == u64::from(u32::MAX) {
@@ -240,7 +278,7 @@ impl<K: Key> SizesBy<K> {
         if !self.hh_complete {
             return Bounds { least: 0, most: counted };
         }
-        let most = recorded + u64::from(self.attention.t_h) - 1;
+        let most = recorded.saturating_add(self.unseen);
         Bounds { least: recorded, most: Some(counted.map_or(most, |counted| counted.min(most))) }
     }
 
@@ -288,13 +326,18 @@ impl<K: Key> SizesBy<K> {
     /// to say.
     fn may_exceed(&self, recorded: u64, threshold: u64) -> bool {
         // What else is known exactly of a flow has no such bound.
-        self.own.hl.is_some() || recorded + u64::from(self.attention.t_h) - 1 > threshold
+        self.own.hl.is_some() || recorded.saturating_add(self.unseen) > threshold
     }
 
     /// Every flow that has been decoded and may have more than `threshold` packets.
     fn large_flows(&self, threshold: u64) -> impl Iterator<Item = &K> {
         let large = self.hh().filter(move |&(_, recorded)| self.may_exceed(recorded, threshold));
         large.map(|(key, _)| key).chain(self.own_flows())
+    }
+
+    /// Whether [`heavy_hitters`](Self::heavy_hitters) lacks no flow of more packets.
+    fn has_all_above(&self, threshold: u64) -> bool {
+        self.whole && self.undecoded <= threshold
     }
 
     fn heavy_hitters(&self, threshold: u64) -> Vec<HeavyHitter> {
@@ -378,6 +421,7 @@ mod tests {
 
     use calumma_chamelemon::frames::{Defects, IngressSide};
     use calumma_chamelemon::{IngressGroup, Layout, Partition};
+    use calumma_plane::Record;
     use calumma_sketch::{FlowKey, HashKey, Level};
     use proptest::prelude::*;
 
@@ -389,6 +433,32 @@ mod tests {
 
     /// What is known of flow sizes after an epoch in which flows had so many packets each.
     fn sizes(t_h: u32, hl: u32, packets: impl Iterator<Item = u32>) -> SizesBy<FlowKey> {
+        sizes_on(1, t_h, hl, packets)
+    }
+
+    /// The same where packets came to so many lcores in turn.
+    fn sizes_on(
+        lcores: usize,
+        t_h: u32,
+        hl: u32,
+        packets: impl Iterator<Item = u32>,
+    ) -> SizesBy<FlowKey> {
+        let (side, family) = side_of(lcores, t_h, hl, packets);
+        decoded(&side, &family)
+    }
+
+    fn decoded(side: &Ingress, family: &Arc<HashFamily>) -> SizesBy<FlowKey> {
+        let AnyKey::Ipv4(upstream) = &side.upstream else { unreachable!() };
+        let hh = upstream.encoder.part(&side.attention.partition.hh_part()).decode(family);
+        SizesBy::new(side, &upstream.encoder, hh.flows(), hh.is_complete(), family)
+    }
+
+    fn side_of(
+        lcores: usize,
+        t_h: u32,
+        hl: u32,
+        packets: impl Iterator<Item = u32>,
+    ) -> (Ingress, Arc<HashFamily>) {
         let layout = Layout {
             upstream_buckets: 128,
             downstream_buckets: 128,
@@ -398,19 +468,71 @@ mod tests {
         let partition = Partition { hh: 128 - hl, hl, ll: 0 };
         let attention = Attention { t_h, t_l: 1, sample_rate: SampleRate::ALL, partition };
         let family = Arc::new(HashFamily::new(&HashKey::from_bytes([3; 32])));
-        let mut group = IngressGroup::new(&layout, attention, 5).unwrap();
+        let mut groups = vec![IngressGroup::new(&layout, attention, 5).unwrap(); lcores];
+        let mut all = 0;
         for (flow, packets) in packets.enumerate() {
             let hashes = family.hash(&key(flow));
-            for _ in 0..packets {
-                group.record(&key(flow), &hashes);
+            for packet in 0..packets as usize {
+                groups[packet % lcores].record(&key(flow), &hashes);
             }
+            all += u64::from(packets);
         }
-        let side = IngressSide::of_group(5, &group, 0, Defects::default()).to_ingress();
-        let decoded = group.upstream().part(&partition.hh_part()).decode(&family);
-        SizesBy::new(&side, group.upstream(), decoded.flows(), decoded.is_complete(), &family)
+        // As of an lcore that nothing came to.
+        let mut group = IngressGroup::new(&layout, attention, 5).unwrap();
+        groups.iter().for_each(|of| group.merge(of));
+        (IngressSide::of_group(5, &group, all, Defects::default()).to_ingress(), family)
+    }
+
+    /// Each lcore lets through what is below T_h there.
+    #[test]
+    fn a_flow_below_t_h_on_each_lcore_has_what_came_to_both() {
+        // The HL part is too small to decode.
+        let (side, family) = side_of(2, 100, 1, [198; 8].into_iter());
+        assert_eq!(side.lcores, Some(2));
+        for lcores in [Some(2), None] {
+            let sizes = decoded(&Ingress { lcores, ..side.clone() }, &family);
+            assert!(sizes.hh_complete && sizes.own.hl.is_none() && !sizes.has(&key(0)));
+            let size = sizes.size_of(&key(0));
+            assert!((size.size_min, size.exact) == (0, false) && size.size >= 198, "{size:?}");
+            let entered = sizes.entered(&key(0), &family.hash(&key(0)));
+            assert!(entered.least == 0 && entered.most.unwrap() >= 198, "{entered:?}");
+            assert!(sizes.heavy_hitters(150).is_empty() && !sizes.has_all_above(150));
+            assert_eq!(sizes.has_all_above(198), lcores.is_some());
+        }
+        let one = sizes(100, 1, [99; 8].into_iter());
+        assert!(one.has_all_above(99) && !one.has_all_above(98));
     }
 
     proptest! {
+        #[test]
+        fn sizes_lie_between_their_bounds_on_any_number_of_lcores(
+            lcores in 1_usize..5,
+            says_lcores: bool,
+            t_h in 1_u32..150,
+            hl in 1_u32..60,
+            packets in prop::collection::vec(0_u32..400, 1..60),
+            threshold in 0_u64..600,
+        ) {
+            let (mut side, family) = side_of(lcores, t_h, hl, packets.iter().copied());
+            side.lcores = side.lcores.filter(|_| says_lcores);
+            let sizes = decoded(&side, &family);
+            if !sizes.hh_complete {
+                return Ok(());
+            }
+            let hitters = sizes.heavy_hitters(threshold);
+            for (flow, &packets) in packets.iter().enumerate() {
+                let (key, packets) = (key(flow), u64::from(packets));
+                let size = sizes.size_of(&key);
+                let bounds = size.size_min..=size.size;
+                prop_assert!(bounds.contains(&packets), "{size:?} {packets}");
+                let entered = sizes.entered(&key, &family.hash(&key));
+                prop_assert!(entered.least <= packets && packets <= entered.most.unwrap());
+                let is_listed = hitters.iter().any(|hitter| hitter.flow == (&key).into());
+                let may_miss = !sizes.has_all_above(threshold);
+                prop_assert!(is_listed || packets <= threshold || may_miss);
+            }
+        }
+
         #[test]
         fn flows_that_are_not_looked_at_are_neither_large_nor_changed(
             t_h in 1_u32..300,

@@ -33,9 +33,9 @@ impl Bounds {
 /// The flow sizes at all edges in a sound epoch.
 ///
 /// Bounds rest on two things. An HH encoder that decoded completely holds each packet of a flow
-/// from the T_h-th on, so what it has of a flow is the least, and T_h - 1 more the most. And every
-/// packet that enters is counted by the flow classifier, whose counters never say less than what a
-/// flow sent: a flow that one of its counters does not know has not entered.
+/// from the T_h-th on, so what it has of a flow is the least, and T_h - 1 more of each lcore the
+/// most. And every packet that enters is counted by the flow classifier, whose counters never say
+/// less than what a flow sent: a flow that one of its counters does not know has not entered.
 #[derive(Debug)]
 pub(super) struct Entered<'a> {
     family: &'a HashFamily,
