@@ -15,7 +15,7 @@ use calumma_controller::api::NodeStatus;
 use calumma_controller::config::Config;
 use calumma_controller::metrics::Metrics;
 use calumma_controller::output::Background;
-use calumma_controller::report::{EpochReport, NetworkState};
+use calumma_controller::report::{Amendment, EpochReport, NetworkState, sample};
 use calumma_controller::server::start;
 use calumma_sketchint_analysis::Watch;
 use calumma_sketchint_analysis::report::Found;
@@ -259,6 +259,39 @@ fn what_is_not_known_is_nan_and_totals_are_those_of_the_reports() {
     assert_eq!(value(&text, "calumma_edge_missing_epochs_total{edge=\"e2\"}"), 1.0);
     assert_eq!(value(&text, "calumma_edge_missing_epochs_total{edge=\"e1\"}"), 0.0);
     assert_eq!(value(&text, "calumma_network_ill"), 1.0);
+}
+
+/// The share of lost packets is one of packets whose losses are known, and what turns out not to
+/// have been lost is told apart, since a counter can't fall.
+#[test]
+fn losses_that_are_taken_back_and_packets_nobody_judged_are_counted_apart() {
+    let metrics = metrics();
+    let mut lossy = sample();
+    assert!(lossy.losses_are_decoded());
+    metrics.record(&lossy);
+    let (flow, entered) = (lossy.loss[0].flow, lossy.edges[0].packets_in.unwrap());
+    lossy.epoch += 1;
+    lossy.loss.clear();
+    lossy.complete = false;
+    metrics.record(&lossy);
+    let amendment = Amendment {
+        epoch: lossy.epoch - 1,
+        flow,
+        was: 3,
+        lost: 1,
+        late: Some(2),
+        at_most_late: None,
+        why: String::new(),
+    };
+    lossy.epoch += 1;
+    lossy.amendments = vec![amendment];
+    metrics.record(&lossy);
+    let text = metrics.render(&[], &[]).unwrap();
+    assert_eq!(value(&text, "calumma_lost_packets_total{class=\"HL\"}"), 3.0);
+    assert_eq!(value(&text, "calumma_lost_packets_taken_back_total"), 2.0);
+    assert_eq!(value(&text, "calumma_judged_packets_total"), entered as f64);
+    let of_edge = "calumma_edge_packets_total{direction=\"in\",edge=\"e1\"}";
+    assert_eq!(value(&text, of_edge), 3.0 * entered as f64);
 }
 
 proptest! {

@@ -25,6 +25,8 @@ pub(crate) struct Metrics {
     last_epoch_start: Gauge,
     ill: IntGauge,
     lost: IntCounterVec,
+    taken_back: IntCounter,
+    judged: IntCounter,
     victims: Gauge,
     surplus: IntCounter,
     decodes: IntCounterVec,
@@ -63,6 +65,16 @@ impl Metrics {
                 "1 where light losses are recorded separately and sampled, 0 where the network is healthy.",
             )?,
             lost: counters(on, "lost_packets_total", "Packets lost.", &["class"])?,
+            taken_back: counter(
+                on,
+                "lost_packets_taken_back_total",
+                "Packets counted as lost of which later epochs show that they may not have been.",
+            )?,
+            judged: counter(
+                on,
+                "judged_packets_total",
+                "Packets that entered in epochs whose losses are counted.",
+            )?,
             victims: gauge(on, "victim_flows", "Flows that lost packets in the last epoch.")?,
             surplus: counter(
                 on,
@@ -126,6 +138,12 @@ impl Metrics {
 
         for loss in report.loss.iter().filter(|loss| !loss.partial) {
             self.lost.with_label_values(&[loss.class.name()]).inc_by(loss.lost);
+        }
+        let taken_back = report.amendments.iter().map(|amendment| amendment.was - amendment.lost);
+        self.taken_back.inc_by(taken_back.sum());
+        if report.losses_are_decoded() || report.loss.iter().any(|loss| !loss.partial) {
+            let entered = report.edges.iter().filter_map(|edge| edge.packets_in);
+            self.judged.inc_by(entered.fold(0, u64::saturating_add));
         }
         let exact = report.losses_are_exact();
         self.victims.set(if exact { report.loss.len() as f64 } else { f64::NAN });
