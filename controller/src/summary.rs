@@ -76,9 +76,9 @@ pub struct EdgeSummary {
     pub hh_decode: DecodeState,
     /// Flows over buckets of the HH encoder.
     pub hh_load_factor: Option<f64>,
-    /// Number of heavy hitters.
-    pub heavy_hitters: u64,
-    /// Number of heavy changes; absent where there was nothing to compare with.
+    /// Number of heavy hitters listed; absent where some may be missing.
+    pub heavy_hitters: Option<u64>,
+    /// Number of heavy changes listed; absent where there was nothing to compare with.
     pub heavy_changes: Option<u64>,
 }
 
@@ -123,8 +123,8 @@ impl From<&EdgeReport> for EdgeSummary {
             entropy: report.entropy,
             hh_decode: report.hh_decode,
             hh_load_factor: report.hh_load_factor,
-            heavy_hitters: report.heavy_hitters.len() as u64,
-            heavy_changes: report.heavy_changes_since.map(|_| report.heavy_changes.len() as u64),
+            heavy_hitters: report.number_of_heavy_hitters(),
+            heavy_changes: report.number_of_heavy_changes(),
         }
     }
 }

@@ -44,10 +44,13 @@ function flowTable(element, columns, rows, cells) {
 }
 
 /** The chosen edges of which not all flows are known, as text; empty where there are none. */
-function unknownAt(report) {
-  const isKnown = (edge) => edge.cardinality != null && edge.hh_decode === 'complete';
+function unknownAt(report, isKnown = knowsFlows) {
   const edges = chosen(report).filter((edge) => !isKnown(edge)).map((edge) => edge.edge);
   return edges.length ? `not all flows of ${edges.join(', ')} are known` : '';
+}
+
+function knowsFlows(edge) {
+  return edge.cardinality != null && edge.hh_decode === 'complete';
 }
 
 /** Heavy hitters of an epoch. */
@@ -55,7 +58,7 @@ export function hitters(element, about, report) {
   const above = store.deployment?.tasks.heavy_hitter;
   about.textContent = above == null ? '' : `above ${count(above)} packets`;
   if (!report) return replace(element, nothing('Shown with the first epoch.'));
-  const unknown = unknownAt(report);
+  const unknown = unknownAt(report, (edge) => edge.heavy_hitters_complete);
   about.textContent = [about.textContent, unknown].filter(Boolean).join('; ');
   const rows = merged(report, (edge) => edge.heavy_hitters, (hitter) => hitter.size);
   if (rows.length === 0 && unknown) {
@@ -171,7 +174,7 @@ function cardinality(seen) {
 /** Heavy hitters that are known: a dash where an edge's flows are not. */
 function hittersAt(seen) {
   if (seen?.cardinality == null) return '–';
-  return `${seen.hh_decode === 'complete' ? '' : '≥ '}${count(seen.heavy_hitters.length)}`;
+  return `${seen.heavy_hitters_complete ? '' : '≥ '}${count(seen.heavy_hitters.length)}`;
 }
 
 function load(seen) {

@@ -225,12 +225,7 @@ fn line(report: &EpochReport) -> String {
     let edges = &report.edges;
     let flows: Option<f64> = edges.iter().map(|edge| edge.cardinality).sum();
     let flows_at_least = edges.iter().any(|edge| edge.cardinality_error.is_none());
-    // Of an edge whose flows are not known, or not all, there may be more.
-    let listed = |edge: &EdgeReport| {
-        let whole = edge.cardinality.is_some() && edge.hh_decode == DecodeState::Complete;
-        whole.then_some(edge.heavy_hitters.len() as u64)
-    };
-    let hitters: Option<u64> = edges.iter().map(listed).sum();
+    let hitters: Option<u64> = edges.iter().map(EdgeReport::number_of_heavy_hitters).sum();
     let load = report.decode.hl_load_factor.map_or("-".to_owned(), |load| format!("{load:.3}"));
     let mut text = format!(
         "{:>12} {state:<10} {:>10} {:>10} {:>8} {:>7} {:>8} {:>7} {load:>6}",

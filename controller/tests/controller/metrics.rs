@@ -17,6 +17,7 @@ use calumma_controller::metrics::Metrics;
 use calumma_controller::output::Background;
 use calumma_controller::report::{Amendment, EpochReport, NetworkState, sample};
 use calumma_controller::server::start;
+use calumma_controller::summary::EpochSummary;
 use calumma_sketchint_analysis::Watch;
 use calumma_sketchint_analysis::report::Found;
 use calumma_systems::SYSTEMS;
@@ -259,6 +260,34 @@ fn what_is_not_known_is_nan_and_totals_are_those_of_the_reports() {
     assert_eq!(value(&text, "calumma_edge_missing_epochs_total{edge=\"e2\"}"), 1.0);
     assert_eq!(value(&text, "calumma_edge_missing_epochs_total{edge=\"e1\"}"), 0.0);
     assert_eq!(value(&text, "calumma_network_ill"), 1.0);
+}
+
+/// 0 would say that there were none.
+#[test]
+fn numbers_of_heavy_flows_are_nan_where_nobody_knows_them() {
+    let of = |change: fn(&mut EpochReport)| {
+        let metrics = metrics();
+        let mut report = sample();
+        change(&mut report);
+        metrics.record(&report);
+        let text = metrics.render(&[], &[]).unwrap();
+        let summary = serde_json::to_value(EpochSummary::from(&report)).unwrap();
+        ["heavy_hitters", "heavy_changes"].map(|name| {
+            let number = value(&text, &format!("calumma_edge_{name}{{edge=\"e1\"}}"));
+            assert_eq!(summary["edges"][0][name].as_f64(), (!number.is_nan()).then_some(number));
+            number
+        })
+    };
+    assert_eq!(of(|_| {}), [1.0, 1.0]);
+    // As of an epoch for which there was no time, or of which the ingress side is missing.
+    let nothing = of(|report| {
+        let edge = &mut report.edges[0];
+        edge.heavy_hitters.clear();
+        edge.heavy_hitters_complete = false;
+        edge.heavy_changes.clear();
+        edge.heavy_changes_since = None;
+    });
+    assert!(nothing.iter().all(|number| number.is_nan()), "{nothing:?}");
 }
 
 /// The share of lost packets is one of packets whose losses are known, and what turns out not to

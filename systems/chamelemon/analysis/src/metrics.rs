@@ -48,8 +48,8 @@ struct EdgeMetrics {
     entropy: GaugeVec,
     load: GaugeVec,
     decodes: IntCounterVec,
-    heavy_hitters: IntGaugeVec,
-    heavy_changes: IntGaugeVec,
+    heavy_hitters: GaugeVec,
+    heavy_changes: GaugeVec,
 }
 
 impl Metrics {
@@ -231,16 +231,16 @@ impl EdgeMetrics {
                 "Decodes of an edge's HH encoder by how they went.",
                 &["edge", "result"],
             )?,
-            heavy_hitters: int_gauges(
+            heavy_hitters: gauges(
                 on,
                 "edge_heavy_hitters",
-                "Heavy hitters at an edge in the last epoch.",
+                "Heavy hitters listed at an edge in the last epoch, where none is missing.",
                 &["edge"],
             )?,
-            heavy_changes: int_gauges(
+            heavy_changes: gauges(
                 on,
                 "edge_heavy_changes",
-                "Heavy changes at an edge in the last epoch.",
+                "Heavy changes listed at an edge in the last epoch.",
                 &["edge"],
             )?,
         })
@@ -257,10 +257,7 @@ impl EdgeMetrics {
         number(&self.entropy, report.entropy);
         number(&self.load, report.hh_load_factor);
         self.decodes.with_label_values(&[edge, report.hh_decode.name()]).inc();
-        let count = |gauges: &IntGaugeVec, count: usize| {
-            gauges.with_label_values(&[edge]).set(i64::try_from(count).unwrap_or(i64::MAX));
-        };
-        count(&self.heavy_hitters, report.heavy_hitters.len());
-        count(&self.heavy_changes, report.heavy_changes.len());
+        number(&self.heavy_hitters, report.number_of_heavy_hitters().map(|flows| flows as f64));
+        number(&self.heavy_changes, report.number_of_heavy_changes().map(|flows| flows as f64));
     }
 }

@@ -416,6 +416,18 @@ pub struct EdgeReport {
     pub size_distribution: Vec<(u64, f64)>,
 }
 
+impl EdgeReport {
+    /// How many heavy hitters are listed, where none is missing.
+    pub fn number_of_heavy_hitters(&self) -> Option<u64> {
+        self.heavy_hitters_complete.then_some(self.heavy_hitters.len() as u64)
+    }
+
+    /// How many heavy changes are listed, where there was something to compare with.
+    pub fn number_of_heavy_changes(&self) -> Option<u64> {
+        self.heavy_changes_since.map(|_| self.heavy_changes.len() as u64)
+    }
+}
+
 /// A large flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HeavyHitter {
