@@ -172,7 +172,9 @@ static REWRITTEN: TableOf<EpochReport, Rewritten> = TableOf {
         u16("to_dport", "its destination port", |row| Some(row.item.to?.dport)),
         u8("to_proto", "its IP protocol number", |row| Some(row.item.to?.proto)),
         u64("packets", "packets, at most", |row| Some(row.item.packets)),
-        text("what", "what was changed: address or mark", |row| Some(row.item.what.name().into())),
+        text("what", "what was changed: address, mark or epoch", |row| {
+            Some(row.item.what.name().into())
+        }),
     ],
     rows: |report, rows| rows.extend(whole(report, &report.rewritten)),
 };
