@@ -3,7 +3,8 @@
 mod samples;
 
 use calumma_chamelemon::frames::{
-    Defects, Egress, FrameReader, Ingress, Late, Message, Upstream, check_layout, decode_late,
+    Defects, Egress, EgressSide, FrameReader, Ingress, Late, Message, Upstream, check_layout,
+    decode_late,
 };
 use calumma_chamelemon::{Attention, Balance, Hierarchy, IngressGroup, Layout};
 use calumma_plane::{MOST_STRAYS, Stray, Strays};
@@ -296,11 +297,48 @@ fn side() -> impl Strategy<Value = Message> {
     )
 }
 
+/// A number of packets that an edge can have seen.
+fn number() -> impl Strategy<Value = u64> {
+    0u64..=1 << 48
+}
+
+/// Numbers that no edge can have seen would wrap where those of all edges are added up, and hide
+/// losses.
+#[test]
+fn more_packets_than_there_can_be_are_refused() {
+    let most = 1 << 48;
+    let (ingress, egress) = samples::groups(9);
+    let ingress = samples::with_hh_flows(&ingress, 9);
+    let egress = EgressSide::of_group(9, &egress, 8, Defects::default()).to_egress();
+    let beyond = |beyond| Strays::<FlowKey> { entries: Vec::new(), beyond };
+    let cases = |packets: u64| {
+        let balance = Some(Balance::new([0, packets, 0, 0]));
+        [
+            Message::Ingress(Box::new(Ingress { balance, ..ingress.clone() })),
+            Message::Egress(Box::new(Egress { balance, ..egress.clone() })),
+            Message::Egress(Box::new(Egress {
+                strays: Some(AnyKey::Ipv4(beyond(packets))),
+                ..egress.clone()
+            })),
+            Message::Sealed {
+                epoch: 9,
+                late_packets: 0,
+                late: Late { unencoded: packets, strays: beyond(0) }.encode(),
+            },
+        ]
+    };
+    for (right, wrong) in cases(most).into_iter().zip(cases(most + 1)) {
+        assert_eq!(Message::decode(&encoded(&right), Some(&samples::layout())), Ok(Some(right)));
+        let problem = Message::decode(&encoded(&wrong), Some(&samples::layout())).unwrap_err();
+        assert!(problem.to_string().contains("281474976710657 packets"), "{problem}");
+    }
+}
+
 /// Packets by flow, as a table gives them.
 fn strays() -> impl Strategy<Value = Strays<FlowKey>> {
     let place = (any::<[u8; 13]>(), 0u8..4, any::<u8>());
     let flows = prop::collection::btree_map(place, 1u32.., 0..40);
-    (flows, 0u64..1 << 40).prop_map(|(flows, beyond)| {
+    (flows, number()).prop_map(|(flows, beyond)| {
         let stray = |((key, hierarchy, epochs_back), packets)| Stray {
             key: FlowKey::from_bytes(key),
             hierarchy: Hierarchy::from_bits(hierarchy),
@@ -313,7 +351,7 @@ fn strays() -> impl Strategy<Value = Strays<FlowKey>> {
 
 /// What version 2 of the bodies adds to sides and seals.
 fn recorded() -> impl Strategy<Value = Message> {
-    let balance = || prop::option::of(any::<[u64; 4]>().prop_map(Balance::new));
+    let balance = || prop::option::of(prop::array::uniform4(number()).prop_map(Balance::new));
     let listed = || prop::option::of(strays().prop_map(AnyKey::Ipv4));
     prop_oneof![
         (side(), balance(), any::<Option<u32>>()).prop_map(|(side, balance, lcores)| match side {
@@ -339,7 +377,7 @@ fn recorded() -> impl Strategy<Value = Message> {
                 }))
             }
         ),
-        (any::<(u64, u64)>(), strays()).prop_map(|((late_packets, unencoded), strays)| {
+        (any::<u64>(), number(), strays()).prop_map(|(late_packets, unencoded, strays)| {
             let late = Late { unencoded, strays }.encode();
             Message::Sealed { epoch: 9, late_packets, late }
         }),

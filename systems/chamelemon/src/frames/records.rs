@@ -20,6 +20,10 @@ const UNMARKED: u8 = 1 << 2;
 const KEY: u8 = 1 << 3;
 const LCORES: u8 = 1 << 4;
 
+/// Most packets of one kind that a side or a seal may say, as many as the controller takes of a
+/// side at all. Sums over edges can't overflow then.
+const MOST_PACKETS: u64 = 1 << 48;
+
 /// Bits of the hierarchy in its column of strays.
 const MOST_HIERARCHY: u32 = 3;
 
@@ -75,7 +79,7 @@ impl<K: Key> Late<K> {
 
     fn decode(body: &mut Body) -> Result<Self, DecodeError> {
         Ok(Self {
-            unencoded: body.u64("late packets of hierarchy 0")?,
+            unencoded: packets("late packets of hierarchy 0", body)?,
             strays: strays("late packets", body)?,
         })
     }
@@ -97,6 +101,16 @@ pub fn decode_late(keys: KeyKind, bytes: &[u8]) -> Result<Option<AnyKey<AnyLate>
     };
     body.end()?;
     Ok(Some(late))
+}
+
+/// Reads a number of packets.
+fn packets(field: &'static str, body: &mut Body) -> Result<u64, DecodeError> {
+    let offset = body.offset();
+    let packets = body.u64(field)?;
+    if packets > MOST_PACKETS {
+        return Err(body.wrong(offset, field, format_args!("{packets} packets in an epoch")));
+    }
+    Ok(packets)
 }
 
 /// Appends what a side adds to its sketches.
@@ -136,8 +150,8 @@ fn records<K: Key>(may_add: u8, body: &mut Body) -> Result<Records<K>, DecodeErr
     let mut balance = None;
     if flags & BALANCE != 0 {
         let mut counts = [0; 4];
-        for packets in &mut counts {
-            *packets = body.u64("packets by hierarchy")?;
+        for count in &mut counts {
+            *count = packets("packets by hierarchy", body)?;
         }
         balance = Some(Balance::new(counts));
     }
@@ -181,7 +195,7 @@ fn put_strays<K: Key>(out: &mut Vec<u8>, strays: &Strays<K>) {
 fn strays<K: Key>(field: &'static str, body: &mut Body) -> Result<Strays<K>, DecodeError> {
     let start = body.offset();
     let number = body.u32(field)? as usize;
-    let beyond = body.u64(field)?;
+    let beyond = packets(field, body)?;
     if number > MOST_STRAYS {
         let why = format_args!("{number} entries, at most {MOST_STRAYS} are sent");
         return Err(body.wrong(start, field, why));
@@ -210,10 +224,6 @@ fn strays<K: Key>(field: &'static str, body: &mut Body) -> Result<Strays<K>, Dec
             return Err(body.wrong(start, field, format_args!("entry {at} has no packets")));
         }
         entries.push(stray);
-    }
-    // So that all packets can be counted.
-    if beyond > u64::MAX >> 1 {
-        return Err(body.wrong(start, field, format_args!("{beyond} packets beyond the entries")));
     }
     Ok(Strays { entries, beyond })
 }
