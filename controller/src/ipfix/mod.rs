@@ -206,16 +206,18 @@ fn spread_of(head: &EpochHead) -> Duration {
     Duration::from_millis(head.length_ms / 2).min(MOST_SPREAD)
 }
 
-/// The records of an epoch's report, those of a template together.
+/// The records of an epoch's report, those of a template together. A record has no word for a bound,
+/// so only numbers that are exact go out.
 fn records_of(report: &EpochReport, place: impl Fn(&str) -> u64) -> Vec<Record> {
     let start_ms = report.start_unix_ns / 1_000_000;
     let record = |flow, kind| Record { start_ms, end_ms: start_ms + report.length_ms, flow, kind };
-    let victims = report.loss.iter().filter(|loss| !loss.partial);
+    let victims = report.loss.iter().filter(|loss| !loss.partial && !loss.at_least);
     let mut records: Vec<Record> =
         victims.map(|loss| record(loss.flow, Kind::Victim { lost: loss.lost })).collect();
     for edge in &report.edges {
         let place = place(&edge.edge);
-        records.extend(edge.heavy_hitters.iter().map(|hitter| {
+        let exact = edge.heavy_hitters.iter().filter(|hitter| hitter.size_min.is_none());
+        records.extend(exact.map(|hitter| {
             record(hitter.flow, Kind::HeavyHitter { size: hitter.size, edge: place })
         }));
     }

@@ -38,7 +38,7 @@ fn report() -> EpochReport {
         lost: u64::from(n),
         class: LossClass::Heavy,
         partial: n == 77,
-        at_least: false,
+        at_least: n == 76,
     };
     let edge = |edge: &str, from: u16| EdgeReport {
         edge: edge.to_owned(),
@@ -51,6 +51,7 @@ fn report() -> EpochReport {
         hh_load_factor: Some(0.1),
         heavy_hitters: (from..from + 3)
             .map(|n| HeavyHitter { flow: flow(n), size: 1000 + u64::from(n), size_min: None })
+            .chain([HeavyHitter { flow: flow(from + 3), size: 1000, size_min: Some(900) }])
             .collect(),
         heavy_hitters_complete: true,
         heavy_changes_since: None,
@@ -70,7 +71,7 @@ fn report() -> EpochReport {
 type Seen = BTreeSet<(u64, u64, u64, Option<u64>)>;
 
 fn wanted() -> Seen {
-    let victims = (1..77).map(|n| (n, if n % 2 == 0 { 6 } else { 17 }, n, None));
+    let victims = (1..76).map(|n| (n, if n % 2 == 0 { 6 } else { 17 }, n, None));
     let hitters = [(1, 200), (2, 300)].into_iter().flat_map(|(edge, from)| {
         (from..from + 3).map(move |n| (n, if n % 2 == 0 { 6 } else { 17 }, 1000 + n, Some(edge)))
     });
