@@ -85,6 +85,8 @@ pub struct Hub {
     paths: Mutex<Paths>,
     /// Whose packets are measured.
     domain: Mutex<Domain>,
+    /// Whose were, each with the first epoch in which that was over.
+    domains_before: Mutex<Vec<(u64, Domain)>>,
 }
 
 /// A lock whose data is never left half changed, so that a panic elsewhere does no harm.
@@ -104,6 +106,7 @@ impl Hub {
         Ok(Self {
             paths: Mutex::new(Paths::new(clock, config.probes.enabled, ids)),
             domain: Mutex::new(config.domain.domain().unwrap_or_default()),
+            domains_before: Mutex::default(),
             clock,
             deployment_id,
             systems,

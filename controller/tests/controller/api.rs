@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 
+use calumma_controller::Config;
 use serde_json::{Value, json};
 
 use crate::schema;
@@ -93,10 +94,37 @@ fn losses_are_added_up_over_epochs_and_followed_flow_by_flow() {
     let history = controller.get(&format!("/api/v1/flows/history?{other}"));
     assert_eq!((&history[0]["lost"], &history[0]["class"]), (&json!(0), &Value::Null));
 
+    // A flow that IPv4 keys don't hold, so that nobody measures it.
+    let other = "src=2001:db8::1&dst=2001:db8::2&sport=7&dport=5201&proto=6";
+    let history = controller.get(&format!("/api/v1/flows/history?{other}"));
+    assert_eq!((&history[0]["lost"], &history[0]["sizes"]), (&Value::Null, &json!([])));
+
     let (status, answer) = controller
         .request("GET /api/v1/epochs/1 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     assert_eq!(status, 404);
     assert!(answer["error"].as_str().unwrap().contains("raise `history`"), "{answer}");
+}
+
+/// That it is in no list of victims says nothing of it. Which flows are measured may change; what
+/// was measured before stays.
+#[test]
+fn a_flow_outside_the_domain_has_no_losses_to_tell() {
+    let domain = "[domain]\nprefixes = ['10.0.0.0/8']";
+    let controller = Controller::start(&format!("{PATIENT}\n{domain}"));
+    let (mut e1, mut e2) = (Edge::join(&controller, "e1"), Edge::join(&controller, "e2"));
+    let epoch = e1.recent_epoch();
+    deliver(&controller, [&mut e1, &mut e2], epoch);
+    let flow = |src: &str| format!("src={src}&dst=10.2.0.0&sport=8&dport=5201&proto=6");
+    let lost = |src: &str| {
+        let history = controller.get(&format!("/api/v1/flows/history?{}", flow(src)));
+        history[0]["lost"].clone()
+    };
+    let of_all = [json!(0), Value::Null];
+    assert_eq!(["10.1.0.2", "192.0.2.1"].map(lost), of_all);
+    assert_eq!(controller.get(&format!("/api/v1/flows?{}", flow("192.0.2.1"))), json!([]));
+    let everything = format!("edges = ['e1', 'e2']\nlisten = '127.0.0.1:0'\n{PATIENT}");
+    controller.running.reload(&Config::parse(&everything, "test.toml").unwrap());
+    assert_eq!(["10.1.0.2", "192.0.2.1"].map(lost), of_all);
 }
 
 /// Epochs as Server-Sent Events.

@@ -17,7 +17,8 @@ pub(super) async fn sizes(State(server): State<Server>, Query(flow): Query<Flow>
     let hub = server.hub;
     let make = move || {
         let mut newest = Vec::new();
-        for at in hub.chamelemon.recent.flow_sizes(&flow).into_iter().rev() {
+        let sizes = hub.chamelemon.recent.flow_sizes(&flow).into_iter();
+        for at in sizes.rev().filter(|at| hub.measures(&flow, at.epoch)) {
             if newest.iter().all(|known: &SizeAt| known.edge != at.edge) {
                 newest.push(at);
             }
@@ -46,7 +47,10 @@ pub(super) async fn history(
         }
         let epochs: Vec<FlowInEpoch> = reports
             .iter()
-            .map(|report| in_epoch(&flow, report, sizes.remove(&report.epoch)))
+            .map(|report| match hub.measures(&flow, report.epoch) {
+                true => in_epoch(&flow, report, sizes.remove(&report.epoch)),
+                false => unmeasured(report),
+            })
             .collect();
         epochs
     };
@@ -75,6 +79,20 @@ fn in_epoch(flow: &Flow, report: &EpochReport, sizes: Option<Vec<SizeAt>>) -> Fl
         at_least: loss.is_some_and(|loss| loss.at_least)
             || amended.is_some_and(|amended| amended.late.is_none()),
         sizes: sizes.unwrap_or_else(|| as_heavy_hitter(flow, report)),
+    }
+}
+
+/// What is known of a flow whose packets nobody measures.
+fn unmeasured(report: &EpochReport) -> FlowInEpoch {
+    FlowInEpoch {
+        epoch: report.epoch,
+        start_unix_ns: report.start_unix_ns,
+        complete: report.complete,
+        lost: None,
+        class: None,
+        partial: false,
+        at_least: false,
+        sizes: Vec::new(),
     }
 }
 

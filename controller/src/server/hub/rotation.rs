@@ -3,12 +3,14 @@
 
 use std::sync::Mutex;
 
+use calumma_sketch::{FlowKey, KeyKind, WideKey};
 use calumma_wire::{Domain, v5};
 use tracing::{info, warn};
 
 use super::switching::{Before, Wanted};
 use super::{Hub, lock};
 use crate::api::{HashKeyStatus, KeyChange, KeyChangeBy};
+use crate::report::Flow;
 use crate::server::{secret, unix_ns};
 
 /// Epochs beyond the next that can be changed at which the key is, so that nodes that are further
@@ -118,9 +120,28 @@ impl Hub {
         }
         let key_from = self.keys().newest().from_epoch;
         let epoch = (self.earliest_epoch(unix_ns()) + KEY_EPOCHS).max(key_from);
-        *lock(&self.domain) = domain;
+        let before = std::mem::replace(&mut *lock(&self.domain), domain);
+        let mut domains_before = lock(&self.domains_before);
+        // Reports that are still there are of no older ones.
+        domains_before.retain(|(until, _)| until + self.config.history as u64 > epoch);
+        domains_before.push((epoch, before));
+        drop(domains_before);
         self.welcome_all(epoch);
         Ok(Some(epoch))
+    }
+
+    /// Whether packets of a flow are measured in an epoch: their ends have been in the domain, and
+    /// keys hold the flow.
+    pub(crate) fn measures(&self, flow: &Flow, epoch: u64) -> bool {
+        let ends = (flow.src, flow.dst);
+        let domain = lock(&self.domain);
+        let before = lock(&self.domains_before);
+        let domain = before.iter().find(|(until, _)| epoch < *until).map_or(&*domain, |of| &of.1);
+        let is_held = match self.config.layout.keys {
+            KeyKind::Ipv4 => flow.key::<FlowKey>().is_some(),
+            KeyKind::Dual => flow.key::<WideKey>().is_some(),
+        };
+        is_held && domain.contains(ends)
     }
 
     /// Whether packets of every address are measured.
