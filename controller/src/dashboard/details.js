@@ -53,6 +53,11 @@ function knowsFlows(edge) {
   return edge.cardinality != null && edge.hh_decode === 'complete';
 }
 
+/** A number of packets, from the least, where it is not exact. */
+function between(least, most) {
+  return least == null ? count(most) : `${count(least)}–${count(most)}`;
+}
+
 /** Heavy hitters of an epoch. */
 export function hitters(element, about, report) {
   const above = store.deployment?.tasks.heavy_hitter;
@@ -72,8 +77,7 @@ export function hitters(element, about, report) {
   const most = rows[0].size;
   return flowTable(element, [['flow', ''], ['edge', 'name'], ['packets', 'number']], rows, (row) => [
     flowButton(row), row.edge,
-    el('span', '', row.size_min == null ? count(row.size)
-      : `${count(row.size_min)}–${count(row.size)}`, bar(row.size / most, 'hh')),
+    el('span', '', between(row.size_min, row.size), bar(row.size / most, 'hh')),
   ]);
 }
 
@@ -94,7 +98,8 @@ export function heavyChanges(element, about, report) {
     const grew = row.after > row.before;
     return [flowButton(row), row.edge,
       el('span', grew ? 'up-by' : 'down-by',
-        `${grew ? '▲' : '▼'} ${count(row.before)} → ${count(row.after)}`)];
+        `${grew ? '▲' : '▼'} ${between(row.before_min, row.before)} → ${
+          between(row.after_min, row.after)}`)];
   });
 }
 

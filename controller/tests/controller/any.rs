@@ -56,13 +56,17 @@ prop_compose! {
         (hh_decode, hh_load_factor) in (decode(), of(0.0..2.0)),
         heavy_hitters in vec((flow(), 1u64.., any::<bool>()), 0..4),
         heavy_changes_since in of(any::<u64>()),
-        heavy_changes in vec((flow(), any::<u64>(), any::<u64>()), 0..4),
+        heavy_changes in vec((flow(), any::<[u64; 2]>(), of(0u64..9)), 0..4),
         size_distribution in vec((1u64.., 0.0..1e6), 0..4),
     ) -> EdgeReport {
         let hitter = |(flow, size, exact)| {
             HeavyHitter { flow, size, size_min: if exact { None } else { Some(size - 1) } }
         };
-        let change = |(flow, before, after)| HeavyChange { flow, before, after };
+        let change = |(flow, [before, after], less): (_, [u64; 2], Option<u64>)| {
+            let least = |size: u64| less.map(|less| size.saturating_sub(less));
+            let (before_min, after_min) = (least(before), least(after));
+            HeavyChange { flow, before, before_min, after, after_min }
+        };
         EdgeReport {
             edge,
             packets_in,

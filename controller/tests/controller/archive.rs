@@ -17,7 +17,7 @@ use calumma_archive::{Archive, ArchiveSection, files_of, journaled};
 use calumma_chamelemon::Layout;
 use calumma_chamelemon::frames::{FrameReader, Message};
 use calumma_chamelemon_analysis::TABLES;
-use calumma_controller::report::{Amendment, EpochReport, Flow, Rewritten};
+use calumma_controller::report::{Amendment, EpochReport, Flow, HeavyChange, Rewritten};
 use calumma_systems::SYSTEMS;
 use calumma_wire::{Marking, SwitchKind};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -140,8 +140,8 @@ fn line(table: &str, batch: &RecordBatch, row: usize) -> String {
             format!("{} {} {size:?} {least:?}", text_of("edge"), flow_in(batch, row))
         }
         "heavy_changes" => {
-            let (before, after) = (u64_of("before"), u64_of("after"));
-            format!("{} {} {before:?} {after:?}", text_of("edge"), flow_in(batch, row))
+            let sizes = ["before", "before_min", "after", "after_min"].map(u64_of);
+            format!("{} {} {sizes:?}", text_of("edge"), flow_in(batch, row))
         }
         "size_distribution" => {
             format!("{} {:?} {:?}", text_of("edge"), u64_of("size"), f64_of("flows"))
@@ -191,8 +191,10 @@ fn wanted(reports: &[EpochReport]) -> Lines {
                 add("heavy_hitters", report, format!("{name} {} {sizes}", hitter.flow));
             }
             for change in &edge.heavy_changes {
-                let sizes = format!("{:?} {:?}", Some(change.before), Some(change.after));
-                add("heavy_changes", report, format!("{name} {} {sizes}", change.flow));
+                let HeavyChange { flow, before, before_min, after, after_min } = *change;
+                let least = [before_min.unwrap_or(before), after_min.unwrap_or(after)];
+                let sizes = [before, least[0], after, least[1]].map(Some);
+                add("heavy_changes", report, format!("{name} {flow} {sizes:?}"));
             }
             for (size, flows) in &edge.size_distribution {
                 let counts = format!("{:?} {:?}", Some(size), Some(flows));

@@ -447,10 +447,16 @@ pub struct HeavyChange {
     /// The flow.
     #[serde(flatten)]
     pub flow: Flow,
-    /// Its packets in the epoch before.
+    /// Its packets in the epoch before, at most.
     pub before: u64,
-    /// Its packets in this epoch.
+    /// The least that it can have had then; absent where `before` is exact.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before_min: Option<u64>,
+    /// Its packets in this epoch, at most.
     pub after: u64,
+    /// The least that it can have in this one; absent where `after` is exact.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_min: Option<u64>,
 }
 
 /// A small healthy epoch, as an example for tests.
@@ -513,7 +519,13 @@ pub fn sample() -> EpochReport {
             heavy_hitters: vec![HeavyHitter { flow, size: 5120, size_min: None }],
             heavy_hitters_complete: true,
             heavy_changes_since: Some(11),
-            heavy_changes: vec![HeavyChange { flow, before: 10, after: 900 }],
+            heavy_changes: vec![HeavyChange {
+                flow,
+                before: 10,
+                before_min: None,
+                after: 900,
+                after_min: None,
+            }],
             size_distribution: vec![(1, 210.4), (2, 55.0)],
         }],
     }

@@ -276,8 +276,20 @@ static HEAVY_CHANGES: TableOf<EpochReport, HeavyChange> = TableOf {
         sport(),
         dport(),
         proto(),
-        u64("before", "packets in the epoch before", |row| Some(row.item.before)),
-        u64("after", "packets in this epoch", |row| Some(row.item.after)),
+        u64(
+            "before",
+            "packets in the epoch before; an upper bound where before_min is less",
+            |row| Some(row.item.before),
+        ),
+        u64("after", "packets in this epoch; an upper bound where after_min is less", |row| {
+            Some(row.item.after)
+        }),
+        u64("before_min", "packets before at least; equals before where that is exact", |row| {
+            Some(row.item.before_min.unwrap_or(row.item.before))
+        }),
+        u64("after_min", "packets at least; equals after where that is exact", |row| {
+            Some(row.item.after_min.unwrap_or(row.item.after))
+        }),
     ],
     rows: |report, rows| of_edges(report, rows, |edge| &edge.heavy_changes),
 };

@@ -99,6 +99,13 @@ pub struct FlowSize {
     pub exact: bool,
 }
 
+impl FlowSize {
+    /// The least, where that is not the size.
+    fn min_unless_exact(&self) -> Option<u64> {
+        (!self.exact).then_some(self.size_min)
+    }
+}
+
 /// What is known of flow sizes at one edge in one epoch: HH flowset and flow classifier. Estimates
 /// are worked out when first asked for, after all that attention waits for.
 #[derive(Debug)]
@@ -348,7 +355,7 @@ impl<K: Key> SizesBy<K> {
             .map(|(key, size)| HeavyHitter {
                 flow: key.into(),
                 size: size.size,
-                size_min: (!size.exact).then_some(size.size_min),
+                size_min: size.min_unless_exact(),
             })
             .collect();
         hitters.sort_by(|a, b| b.size.cmp(&a.size).then(a.flow.cmp(&b.flow)));
@@ -371,10 +378,15 @@ impl<K: Key> SizesBy<K> {
             .filter(|&(_, recorded)| is_large(previous, recorded))
             .chain(new)
             .map(|(key, _)| key)
-            .map(|key| HeavyChange {
-                flow: key.into(),
-                before: previous.size_of(key).size,
-                after: self.size_of(key).size,
+            .map(|key| {
+                let (before, after) = (previous.size_of(key), self.size_of(key));
+                HeavyChange {
+                    flow: key.into(),
+                    before: before.size,
+                    before_min: before.min_unless_exact(),
+                    after: after.size,
+                    after_min: after.min_unless_exact(),
+                }
             })
             .filter(|change| change.before.abs_diff(change.after) > threshold)
             .collect();
@@ -501,6 +513,20 @@ mod tests {
         }
         let one = sizes(100, 1, [99; 8].into_iter());
         assert!(one.has_all_above(99) && !one.has_all_above(98));
+    }
+
+    /// A flow of 1 packet and then none, in a counter with others, may have been larger.
+    #[test]
+    fn a_change_between_bounds_says_so() {
+        let large = (0..100).map(|_| 40);
+        let (before, after) = (sizes(30, 1, large), sizes(30, 1, [0; 1].into_iter()));
+        let changes = after.heavy_changes(&before, 20);
+        assert!(before.hh_complete && before.own.hl.is_none() && changes.len() > 50);
+        for change in &changes {
+            let least = change.before_min.unwrap();
+            assert!(least <= 40 && (40..=69).contains(&change.before), "{change:?}");
+            assert_eq!((change.after, change.after_min), (0, None));
+        }
     }
 
     proptest! {
