@@ -71,8 +71,8 @@ pub struct Flows<K> {
     local: bool,
     /// Whether they go to hosts with sinks of their own.
     goes_on: bool,
-    /// Whether they have left it here before they enter it.
-    returned: bool,
+    /// Whether they leave it to wait here, or have before they enter it.
+    waits: bool,
 }
 
 /// What there is a bit of for each packet.
@@ -108,7 +108,7 @@ impl<K: Key> Flows<K> {
             queued: None,
             local: false,
             goes_on: false,
-            returned: false,
+            waits: false,
         }
     }
 
@@ -241,18 +241,18 @@ impl<K: Key> Flows<K> {
         self.local = true;
     }
 
-    /// Notes that the packets have been recorded before.
+    /// Notes whether the packets wait here for their next hop.
     #[inline]
-    pub(crate) fn note_returned(&mut self) {
-        self.returned = true;
+    pub(crate) fn note_waiting(&mut self, waits: bool) {
+        self.waits = waits;
     }
 
-    /// Whether the packets, which enter the network, have been recorded as
-    /// [leaving](crate::LcoreSystem::leave) it on this switch, and have waited for their next hop
-    /// since.
+    /// Whether the packets wait on this switch for their next hop. Those that enter the network
+    /// have, and have been recorded as [leaving](crate::LcoreSystem::leave) it; those that leave it
+    /// will, and go on in it.
     #[inline]
-    pub fn have_returned(&self) -> bool {
-        self.returned
+    pub fn wait(&self) -> bool {
+        self.waits
     }
 
     /// Whether all packets go from host to host on this switch. They

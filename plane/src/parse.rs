@@ -198,14 +198,19 @@ pub struct PlainFlows {
     known: u32,
     /// Bit i: routing has taken one off the TTL of the packet at position i.
     lowered: u32,
-    /// Whether the packets were recorded as leaving the network here, and go on after all.
-    returned: bool,
+    /// Whether the packets wait for their next hop here: they leave the network for it, or have, and
+    /// go on after all.
+    waits: bool,
 }
 
 impl PlainFlows {
     /// Nothing is known.
     pub const NONE: Self =
-        Self { keys: [FlowKey::ZERO; BURST], known: 0, lowered: 0, returned: false };
+        Self { keys: [FlowKey::ZERO; BURST], known: 0, lowered: 0, waits: false };
+
+    /// The same of packets that leave the network to wait at this switch for the address of their
+    /// next hop, which is in the network again.
+    pub const WAITING: Self = Self { waits: true, ..Self::NONE };
 
     /// Where a plain packet's IP header begins, in bytes.
     pub(crate) const IP_OFFSET: usize = ETHERNET;
@@ -213,7 +218,7 @@ impl PlainFlows {
     /// Forgets all.
     #[inline]
     pub fn clear(&mut self) {
-        (self.known, self.lowered, self.returned) = (0, 0, false);
+        (self.known, self.lowered, self.waits) = (0, 0, false);
     }
 
     /// Notes that routing has taken one off the TTL of the packets at these positions.
@@ -226,13 +231,13 @@ impl PlainFlows {
     /// have waited for their next hop since.
     #[inline]
     pub fn return_all(&mut self) {
-        self.returned = true;
+        self.waits = true;
     }
 
-    /// Whether that is so.
+    /// Whether that is so, or they are [`WAITING`](Self::WAITING).
     #[inline]
-    pub(crate) fn have_returned(&self) -> bool {
-        self.returned
+    pub(crate) fn wait(&self) -> bool {
+        self.waits
     }
 
     /// The positions of packets whose TTL is one less than they were received with.

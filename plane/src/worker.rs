@@ -429,6 +429,7 @@ fn walk_as<K: Measured, P: Packet>(
         let marks = Marks::of(by, active.as_deref());
         drops.0 |= keep_carriable(marks, policy, counters, packets, &mut flows);
     }
+    flows.note_waiting(known.wait());
     let (lowered, now_ns) = (known.lowered(), probes.now_ns);
     let add_details = |active: Option<&mut Active<K>>,
                        packets: &[P],
@@ -440,9 +441,6 @@ fn walk_as<K: Measured, P: Packet>(
     };
     match path {
         Path::Enter => {
-            if known.have_returned() {
-                flows.note_returned();
-            }
             add_details(active.as_deref_mut(), packets, None, &mut flows);
             if let Some(active) = &active {
                 active.add_digests(packets, &mut flows);
@@ -459,9 +457,6 @@ fn walk_as<K: Measured, P: Packet>(
             }
         }
         Path::CrossOn => {
-            if known.have_returned() {
-                flows.note_returned();
-            }
             flows.stay_local();
             flows.go_on();
             add_details(active.as_deref_mut(), packets, None, &mut flows);

@@ -19,7 +19,7 @@ use super::decide::{Decider, Decisions, Routed, Task, Verdict};
 use super::exchange::{HandOver, Origin, Return, ToSlow};
 use super::header;
 use super::shorten::{Lost, shorten};
-use super::tables::{Tables, TablesReader};
+use super::tables::{OutInterface, Tables, TablesReader};
 use crate::config::Role;
 use crate::lcore::PortQueues;
 use crate::lcore::exits::Exits;
@@ -82,14 +82,8 @@ impl Sinks {
 
     /// Those of a burst's packets that wait for the address of a host behind such a port.
     fn waiting_for(&self, tables: &Tables, verdicts: &[Verdict], of: u32) -> u32 {
-        let waits = |at: &usize| match verdicts.get(*at) {
-            Some(Verdict::HandOver(_, Task::Resolve(on, _))) => {
-                tables.interface(*on).is_some_and(|on| self.has(on.port.into()))
-            }
-            _ => false,
-        };
-        let of = (0..BURST).filter(|at| of >> at & 1 == 1);
-        if self.any { of.filter(waits).fold(0, |all, at| all | 1 << at) } else { 0 }
+        let has = |on: &OutInterface| self.has(on.port.into());
+        if self.any { waiting(tables, verdicts, of, has) } else { 0 }
     }
 }
 
@@ -299,6 +293,7 @@ impl Router {
         let packets = burst.as_mut_slice();
         let to_sink = self.sinks.of(routed);
         let (tables, on_way) = (self.tables.load(), (origin, port, to_sink));
+        let waiting = waiting(tables, verdicts, left, |on| on.role == Role::Fabric);
         let copied = copy(&mut self.advice, worker, tables, on_way, routed, packets);
         let mut drops = measure(worker, origin, (routed, to_sink), flows, packets);
         // What waits for a host with a sink of its own leaves here as well, and keeps its mark.
@@ -310,8 +305,12 @@ impl Router {
             drops.0 |= worker.pass(Path::HandOn, packets, kept, flows).0;
             stacked |= kept;
         }
-        if left & !kept != 0 {
-            drops.0 |= worker.pass(Path::Leave, packets, left & !kept, flows).0;
+        if waiting != 0 {
+            drops.0 |= worker.pass(Path::Leave, packets, waiting, &PlainFlows::WAITING).0;
+        }
+        let leaving = left & !kept & !waiting;
+        if leaving != 0 {
+            drops.0 |= worker.pass(Path::Leave, packets, leaving, flows).0;
         }
         if lost != 0 {
             worker.pass(Path::Transit, packets, lost, flows);
@@ -394,6 +393,23 @@ impl Forwarder for Router {
         }
         true
     }
+}
+
+/// Those of a burst's packets that wait for the address of a next hop behind such an interface.
+fn waiting(
+    tables: &Tables,
+    verdicts: &[Verdict],
+    of: u32,
+    is_behind: impl Fn(&OutInterface) -> bool,
+) -> u32 {
+    let waits = |at: &usize| match verdicts.get(*at) {
+        Some(Verdict::HandOver(_, Task::Resolve(on, _))) => {
+            tables.interface(*on).is_some_and(&is_behind)
+        }
+        _ => false,
+    };
+    let of = (0..BURST).filter(|at| of >> at & 1 == 1);
+    of.filter(waits).fold(0, |all, at| all | 1 << at)
 }
 
 /// Says by which interfaces the packets of a burst came.

@@ -59,7 +59,7 @@ impl LcoreSystem<WideKey> for OnLcore {
     }
 
     fn enter(&mut self, flows: &mut Flows<WideKey>, _: &mut Counters) {
-        let again = if flows.have_returned() { "again" } else { "enter" };
+        let again = if flows.wait() { "again" } else { "enter" };
         self.note(flows, if flows.are_local() { "local" } else { again });
     }
 
@@ -69,7 +69,7 @@ impl LcoreSystem<WideKey> for OnLcore {
 
     fn leave(&mut self, flows: &Flows<WideKey>, _: &mut Counters) {
         if !flows.are_local() {
-            self.note(flows, "leave");
+            self.note(flows, if flows.wait() { "wait" } else { "leave" });
         }
         assert!(self.0.asks || flows.ip().is_empty(), "nobody asked");
     }
@@ -157,7 +157,7 @@ fn ttls_and_lengths_are_those_that_packets_were_received_with() {
         let vlan = Some(100);
         edge.receive(F1, &[neighbour_advertisement(station(77), "fd00:9:1::77", mac(F1), vlan)]);
         edge.slow_path(0.1);
-        for way in ["leave", "again"] {
+        for way in ["wait", "again"] {
             wanted.push((99, way, IpFields { ttl, len, ..IpFields::default() }));
         }
         let mut seen = std::mem::take(&mut *reader.seen.lock().unwrap());

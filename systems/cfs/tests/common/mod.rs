@@ -10,6 +10,7 @@ use calumma_epoch::{EpochClock, Guards};
 use calumma_plane::measure::Side;
 use calumma_plane::outlet::Outlets;
 use calumma_plane::packet::Frame;
+use calumma_plane::parse::PlainFlows;
 use calumma_plane::secret::hash_key;
 use calumma_plane::system::{FinishedSide, RouteWatch, SessionContext, SwitchSystem, System};
 use calumma_plane::worker::{Path, Policy, first};
@@ -181,11 +182,21 @@ impl Switch {
 
     /// Packets on one lcore.
     pub(crate) fn pass_all(&mut self, lcore: usize, path: Path, frames: &mut [Frame]) {
+        self.pass_known(lcore, path, frames, &PlainFlows::NONE);
+    }
+
+    /// The same of packets of which this is known.
+    pub(crate) fn pass_known(
+        &mut self,
+        lcore: usize,
+        path: Path,
+        frames: &mut [Frame],
+        known: &PlainFlows,
+    ) {
         let worker = &mut self.workers[lcore];
-        let known = calumma_plane::parse::PlainFlows::NONE;
         worker.begin();
         let of = first(frames.len());
-        assert!(worker.pass(path, frames, of, &known).is_empty());
+        assert!(worker.pass(path, frames, of, known).is_empty());
     }
 }
 
