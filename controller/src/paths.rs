@@ -3,6 +3,7 @@
 //!
 //! No I/O and no clock, so that the simulation drives it as the live controller does.
 
+mod marks;
 mod proof;
 mod spans;
 #[cfg(test)]
@@ -19,18 +20,12 @@ use calumma_wire::{NO_MARK, PathsSeen, PathsWanted, ProbeSeen};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use self::marks::{MARKS, Marks};
 use self::proof::Proof;
 use self::spans::{REMEMBERED, Spans};
 
 /// Hosts that are remembered of one edge.
 const MOST_HOSTS: usize = 4096;
-
-/// Marks that are tried.
-const MARKS: u8 = 8;
-
-/// After how long a mark that was tried to a destination counts no more, in nanoseconds: all are
-/// tried each minute.
-const FORGET_NS: u64 = 150_000_000_000;
 
 /// All paths of a deployment.
 #[derive(Debug)]
@@ -78,8 +73,7 @@ struct Edge {
 struct Pair {
     probes: u64,
     last: Option<ProbeSeen>,
-    /// By destination and mark: what it arrived as last, and when that probe was sent.
-    marks: BTreeMap<(IpAddr, u8), (u8, u64)>,
+    marks: Marks,
     /// The addresses of the last probe whose mark was changed.
     changed_by: Option<(IpAddr, IpAddr)>,
     /// Since when a mark of a probe was changed, and until when not every one has come through
@@ -271,18 +265,11 @@ impl Paths {
         }
         pair.probes += 1;
         pair.last = Some(*probe);
-        if probe.mark < MARKS {
-            let of = (probe.destination, probe.mark);
-            pair.marks.retain(|_, (_, at_ns)| *at_ns + FORGET_NS > probe.sent_ns);
-            let (arrived, at_ns) = pair.marks.entry(of).or_insert((probe.mark, 0));
-            if *at_ns <= probe.sent_ns {
-                (*arrived, *at_ns) = (probe.arrived, probe.sent_ns);
-            }
-        }
+        pair.marks.take(probe);
         if probe.arrived != probe.mark {
             pair.changed.begin(sent);
             pair.changed_by = Some((probe.source, probe.destination));
-        } else if pair.changed().next().is_none() {
+        } else if pair.marks.changed().next().is_none() {
             pair.changed.end(sent);
         }
         let flight_ns = probe.received_ns.saturating_sub(probe.sent_ns);
@@ -298,7 +285,7 @@ impl Paths {
             pair.in_time_ns = pair.in_time_ns.max(probe.sent_ns);
             pair.slow.end(sent);
         }
-        if pair.tried() == MARKS && pair.changed().next().is_none() {
+        if pair.marks.tried() == MARKS && pair.marks.changed().next().is_none() {
             self.edges[from].proof.prove(to, sent);
         }
     }
@@ -367,8 +354,9 @@ impl Paths {
                 probes: pair.probes,
                 last_unix_ns: pair.last.map(|probe| probe.sent_ns),
                 flight_ms: pair.last.as_ref().map(|probe| flight_ns(probe) as f64 / 1e6),
-                marks_tried: pair.tried(),
+                marks_tried: pair.marks.tried(),
                 marks_changed: pair
+                    .marks
                     .changed()
                     .map(|(sent, arrived)| (bits(sent), bits(arrived)))
                     .collect(),
@@ -387,17 +375,6 @@ impl Paths {
 }
 
 impl Pair {
-    /// How many marks have been tried.
-    fn tried(&self) -> u8 {
-        self.marks.keys().fold(0_u8, |tried, (_, mark)| tried | 1 << mark).count_ones() as u8
-    }
-
-    /// Marks that did not come through: what was sent, and what arrived.
-    fn changed(&self) -> impl Iterator<Item = (u8, u8)> {
-        let all = self.marks.iter().map(|(&(_, mark), &(arrived, _))| (mark, arrived));
-        all.filter(|(mark, arrived)| mark != arrived)
-    }
-
     /// One of the edges goes: nothing is known of epochs after `epoch`.
     fn end(&mut self, epoch: u64) {
         self.changed.end(epoch);
@@ -423,7 +400,7 @@ impl Pair {
     }
 
     fn changed_in_words(&self, from: &str) -> String {
-        let example = self.changed().next();
+        let example = self.marks.changed().next();
         let (sent, arrived) = example.unwrap_or((0, 0));
         let way = self
             .changed_by

@@ -30,7 +30,8 @@ impl Spans {
 
     pub(super) fn end(&mut self, epoch: u64) {
         if let Some(last) = self.0.last_mut().filter(|last| last.until.is_none()) {
-            last.until = Some(epoch);
+            // A probe that was sent before may come after; it takes nothing back.
+            last.until = Some(epoch.max(last.since));
         }
     }
 

@@ -161,3 +161,33 @@ fn a_mark_that_says_more_of_the_epoch_may_take_longer() {
     assert!(problem.contains("011 arrives without a valid mark"), "{problem}");
     assert!(problem.contains("beyond 348 ms"), "{problem}");
 }
+
+/// An edge may say what it likes: nothing grows without bound, and nothing overflows.
+#[test]
+fn probes_that_an_edge_makes_up_take_little_memory() {
+    let mut paths = paths();
+    let made_up = |number: u64, sent_ns| {
+        let destination = [10, 1, (number >> 8) as u8, number as u8].into();
+        ProbeSeen { destination, sent_ns, arrived: 9, ..probe(100, (number % 8) as u8, 0, 1) }
+    };
+    (0..8000).for_each(|number| take(&mut paths, made_up(number, 5_000_000_000 + number)));
+    let status = paths.status(100, names);
+    assert_eq!((status[0].probes, status[0].marks_changed.len()), (8000, 2048));
+    assert_eq!(status[0].marks_tried, 8);
+    (0..2).for_each(|number| take(&mut paths, made_up(number, u64::MAX)));
+    let status = paths.status(100, names);
+    assert_eq!((status[0].marks_tried, status[0].marks_changed.len()), (2, 2));
+}
+
+/// One that was sent before the slow one comes in time, after it.
+#[test]
+fn probes_out_of_order_take_no_doubt_back_and_add_few() {
+    let mut paths = paths();
+    for _ in 0..100 {
+        take(&mut paths, probe(104, 0, 0, 600));
+        take(&mut paths, probe(100, 0, 0, 2));
+    }
+    assert!(paths.problems(104, names)[1].is_some());
+    assert_eq!(paths.problems(105, names)[1], None);
+    assert!(format!("{:?}", paths.pairs).matches("since").count() < 4);
+}
