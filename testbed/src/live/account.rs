@@ -125,14 +125,14 @@ impl Live {
         }
         self.compare()?;
         let sent = self.wiring.moved_by_hosts()?.1 - self.sent_before;
-        self.doubts = unlogged::by_kernel(&self.wiring, &self.before)?;
+        let mut unlogged = unlogged::by_kernel(&self.wiring, &self.before)?;
         let kernel = link::all_counters(self.wiring.switches())?;
         for (edge, name) in self.topology.edges().iter().enumerate() {
             let Some(switch) = self.edges[edge].take() else { continue };
             let totals = switch.stop()?;
             if let Some(totals) = totals.filter(|_| !self.restarted.contains(&edge)) {
                 let interfaces = self.wiring.ports(edge).concat();
-                self.doubts.extend(unlogged::by_switch(name, &interfaces, &kernel, &totals));
+                unlogged.add(unlogged::by_switch(name, &interfaces, &kernel, &totals));
                 self.totals.insert(name.clone(), totals);
             }
         }
@@ -142,7 +142,7 @@ impl Live {
             let kernel = link::all_counters(namespace)?;
             if let Some(totals) = sink.stop()? {
                 let interfaces = self.wiring.sink_ports(edge, host);
-                self.doubts.extend(unlogged::by_switch(&name, &interfaces, &kernel, &totals));
+                unlogged.add(unlogged::by_switch(&name, &interfaces, &kernel, &totals));
                 self.totals.insert(name, totals);
             }
         }
@@ -154,7 +154,7 @@ impl Live {
             let there = interfaces.iter().filter_map(|of| kernel.get(of));
             let received = match totals {
                 Some(totals) => {
-                    self.doubts.extend(unlogged::by_switch(&name, &interfaces, &kernel, &totals));
+                    unlogged.add(unlogged::by_switch(&name, &interfaces, &kernel, &totals));
                     let received = totals.get("received.fabric").copied();
                     self.totals.insert(name.clone(), totals);
                     received.unwrap_or_default()
@@ -169,7 +169,8 @@ impl Live {
         self.check_archive()?;
         let witnessed = self.witness.take().map(Witness::finish).transpose()?;
         let Logs { lost: logged, doubled, stacks } = witnessed.unwrap_or_default();
-        self.balance_stacks(stacks)?;
+        self.doubts = unlogged.lines;
+        self.balance_stacks(stacks, unlogged.lost)?;
         let lost = self.lost_by_routers(&logged)?;
         let (received, sent_in_all) = self.wiring.moved_by_hosts()?;
         let inside = self.disturbed.from_inside + from_routers;
@@ -223,9 +224,9 @@ impl Live {
     }
 
     /// Holds what sources say that they put stacks into against what others took out, and what
-    /// routers logged as lost and doubled. Too few where packets were lost beside the log may be
-    /// those.
-    fn balance_stacks(&mut self, [lost, doubled]: [u64; 2]) -> Result<()> {
+    /// routers logged as lost and doubled. As many too few as packets were lost beside the log may
+    /// be those.
+    fn balance_stacks(&mut self, [lost, doubled]: [u64; 2], unlogged: u64) -> Result<()> {
         let Some(compared) = &self.compared else { return Ok(()) };
         let Comparison { windows, moved, leaked, changed, .. } = *compared;
         let count = |name: &str| -> u64 {
@@ -244,7 +245,7 @@ impl Live {
             return Ok(());
         };
         let complaint = format!("stacks do not balance: {balance:?}");
-        match balance.accounted() < balance.inserted && !self.doubts.is_empty() {
+        match balance.may_lack(unlogged) {
             true => self.doubts.push(complaint),
             false => self.complain_of_int(&complaint)?,
         }

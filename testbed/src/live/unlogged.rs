@@ -25,9 +25,31 @@ impl Before {
     }
 }
 
-/// What the kernel dropped of its own accord in all of the network, one line each. Read it when
-/// nothing is on its way any more.
-pub(super) fn by_kernel(wiring: &Wiring, before: &Before) -> Result<Vec<String>> {
+/// What was counted beside the log.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Unlogged {
+    /// What was found, one line each.
+    pub(super) lines: Vec<String>,
+    /// Packets that were lost, at most: several counters may have counted one.
+    pub(super) lost: u64,
+}
+
+impl Unlogged {
+    fn note(&mut self, line: String, lost: u64) {
+        self.lines.push(line);
+        self.lost += lost;
+    }
+
+    /// Adds what was counted elsewhere.
+    pub(super) fn add(&mut self, other: Self) {
+        self.lines.extend(other.lines);
+        self.lost += other.lost;
+    }
+}
+
+/// What the kernel dropped of its own accord in all of the network. Read it when nothing is on its
+/// way any more.
+pub(super) fn by_kernel(wiring: &Wiring, before: &Before) -> Result<Unlogged> {
     let mut found = Vec::new();
     let hosts = wiring.hosts().iter().flatten();
     let switches = wiring.transits().values().chain(wiring.sinks()).chain([wiring.switches()]);
@@ -40,12 +62,14 @@ pub(super) fn by_kernel(wiring: &Wiring, before: &Before) -> Result<Vec<String>>
     for router in wiring.routers() {
         found.extend(drops::of_ip_layer(router)?);
     }
-    let mut lines: Vec<String> = found.iter().map(ToString::to_string).collect();
+    let mut unlogged = Unlogged::default();
+    found.iter().for_each(|drops| unlogged.note(drops.to_string(), drops.packets));
     let backlog = drops::backlog()?.saturating_sub(before.backlog);
     if backlog > 0 {
-        lines.push(format!("this machine: {backlog} packets dropped (softnet_stat dropped)"));
+        let line = format!("this machine: {backlog} packets dropped (softnet_stat dropped)");
+        unlogged.note(line, backlog);
     }
-    Ok(lines)
+    Ok(unlogged)
 }
 
 /// What happened to a switch's packets beside its ports: `interfaces` are its ports' in the order
@@ -56,30 +80,32 @@ pub(super) fn by_switch(
     interfaces: &[String],
     kernel: &BTreeMap<String, link::Counters>,
     totals: &BTreeMap<String, u64>,
-) -> Vec<String> {
+) -> Unlogged {
     let total = |name: &str| totals.get(name).copied().unwrap_or_default();
-    let mut lines: Vec<String> = totals
-        .iter()
-        .filter(|(name, packets)| name.starts_with("dropped.") && **packets > 0)
-        .map(|(name, packets)| format!("{switch}: {packets} packets {name}"))
-        .collect();
+    let mut unlogged = Unlogged::default();
+    let dropped = |(name, packets): &(&String, &u64)| name.starts_with("dropped.") && **packets > 0;
+    for (name, &packets) in totals.iter().filter(dropped) {
+        unlogged.note(format!("{switch}: {packets} packets {name}"), packets);
+    }
     for (number, interface) in interfaces.iter().enumerate() {
         let Some(counted) = kernel.get(interface) else { continue };
         let port = |name| total(&format!("port.net_af_packet{number}.{name}"));
         let (received, sent) = (port("rx_packets"), port("tx_packets"));
         if counted.rx.packets != received {
             let there = counted.rx.packets;
-            lines.push(format!(
+            let line = format!(
                 "{switch}: {received} packets received of {there} that were there on {interface}: a \
                  full ring"
-            ));
+            );
+            unlogged.note(line, there.saturating_sub(received));
         }
         if counted.tx.packets != sent {
             let went = counted.tx.packets;
-            lines.push(format!("{switch}: {sent} packets sent, {went} went out on {interface}"));
+            let line = format!("{switch}: {sent} packets sent, {went} went out on {interface}");
+            unlogged.note(line, sent.saturating_sub(went));
         }
     }
-    lines
+    unlogged
 }
 
 #[cfg(test)]
@@ -104,7 +130,7 @@ mod tests {
         ]
         .map(|(name, packets)| (name.to_owned(), packets))
         .into();
-        assert!(by_switch("e1", &interfaces, &kernel, &totals).is_empty());
+        assert_eq!(by_switch("e1", &interfaces, &kernel, &totals), Unlogged::default());
         totals.insert("port.net_af_packet1.rx_packets".to_owned(), 7);
         totals.insert("port.net_af_packet0.tx_packets".to_owned(), 6);
         totals.insert("dropped.transmit_queue_full".to_owned(), 1);
@@ -113,6 +139,8 @@ mod tests {
             "e1: 6 packets sent, 7 went out on e1h1",
             "e1: 7 packets received of 9 that were there on e1f1: a full ring",
         ];
-        assert_eq!(by_switch("e1", &interfaces, &kernel, &totals), expected);
+        let found = by_switch("e1", &interfaces, &kernel, &totals);
+        // What went out though it was not sent is not lost.
+        assert_eq!((found.lines, found.lost), (expected.map(str::to_owned).to_vec(), 1 + 2));
     }
 }

@@ -36,6 +36,12 @@ impl Balance {
     pub fn accounted(&self) -> u64 {
         self.taken_out + self.dropped + self.lost
     }
+
+    /// Whether some are missing, and no more than there were packets lost beside the log.
+    pub(crate) fn may_lack(&self, unlogged: u64) -> bool {
+        let lacking = self.inserted.saturating_sub(self.accounted());
+        (1..=unlogged).contains(&lacking)
+    }
 }
 
 impl Stacks {
@@ -54,5 +60,18 @@ impl Stacks {
              {changed} changed; {windows} complete windows held against captures",
             balance.unwrap_or_default()
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_lost_beside_the_log_excuse_as_many_stacks() {
+        let balance = |inserted| Balance { inserted, taken_out: 7, dropped: 1, lost: 2 };
+        let lacking = [9, 10, 11, 12, 13].map(|inserted| balance(inserted).may_lack(2));
+        assert_eq!(lacking, [false, false, true, true, false]);
+        assert!(!balance(11).may_lack(0));
     }
 }

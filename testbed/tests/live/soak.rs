@@ -83,8 +83,9 @@ fn every_stack_is_taken_out_or_lost_in_a_fabric_that_loses_packets() {
     let balance = stacks.balance.expect("no switch was started anew");
     assert_eq!((stacks.leaked, stacks.changed), (0, 0));
     assert!(stacks.windows > 5 && balance.lost > 100, "{stacks:?}");
-    // Some are dropped beside the log where a machine is busy, and then the run says so.
-    assert!(balance.accounted() == balance.inserted || !played.doubts.is_empty(), "{stacks:?}");
+    // Some are dropped beside the log where a machine is busy; then the run says so of as many.
+    let is_said = played.doubts.iter().any(|of| of.starts_with("stacks do not balance"));
+    assert!(balance.accounted() == balance.inserted || is_said, "{stacks:?}, {:?}", played.doubts);
 }
 
 /// A soak of leaves and spines with a system for so many epochs.
