@@ -218,9 +218,16 @@ impl SlowThread {
         {
             self.published_ns = now_ns;
             let tables = self.publisher.current().with_neighbours(known.into_iter());
-            self.watch.changed(now_ns);
-            self.publisher.publish(tables);
+            self.publish(tables);
         }
+    }
+
+    /// Lets lcores forward by `tables`, and says so before and after: they take them up somewhere
+    /// in between, and tables take a while to build, in which a window may begin.
+    fn publish(&mut self, tables: Tables) {
+        self.watch.changed(unix_ns());
+        self.publisher.publish(tables);
+        self.watch.changed(unix_ns());
     }
 
     fn look_at_links(&mut self, now_ns: u64) {
@@ -243,8 +250,8 @@ impl SlowThread {
                 self.slow_path.apply(plan, now_ns);
                 // At once with the neighbours, which may have new numbers.
                 let _ = self.slow_path.changed_neighbours();
-                self.watch.changed(now_ns);
-                self.publisher.publish(tables.with_neighbours(self.slow_path.known()));
+                let tables = tables.with_neighbours(self.slow_path.known());
+                self.publish(tables);
             }
             Err(problem) => warn!("the old routes stay: {problem:#}"),
         }

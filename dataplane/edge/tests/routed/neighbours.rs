@@ -1,10 +1,20 @@
 //! Who has which Ethernet address: the edge answers, asks, lets packets wait, and changes its
 //! routes while it runs.
 
-use calumma_edge::forward::address::Mac;
-use calumma_edge::forward::slow::frames::{read_arp, read_discovery};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use crate::edge::{CONFIG, Edge, F0, F1, H0, mac};
+use calumma_edge::config::Config;
+use calumma_edge::control::unix_ns;
+use calumma_edge::forward::address::Mac;
+use calumma_edge::forward::counters::SlowCounters;
+use calumma_edge::forward::lpm;
+use calumma_edge::forward::slow::frames::{read_arp, read_discovery};
+use calumma_edge::forward::thread::SlowThread;
+use dpdk::Mempool;
+
+use crate::edge::{CONFIG, Edge, F0, F1, H0, eal, mac};
 use crate::frames::{
     Udp, arp_reply, arp_request, body, ether_type, link, neighbour_advertisement,
     neighbour_solicitation, station,
@@ -139,4 +149,30 @@ fn routes_change_while_packets_run() {
     edge.receive(1, &[Udp::new("10.1.1.2", "10.2.0.9").frame(1)]);
     assert_eq!(edge.total("dropped.no_interface"), 1);
     edge.stop();
+}
+
+/// A window that begins while a table is built has packets that went by the old one.
+#[test]
+fn routes_have_changed_when_lcores_get_them_and_not_when_the_table_was_begun() {
+    let config = Config::parse(CONFIG, "edge.toml").unwrap();
+    let macs: Vec<Mac> = (0..config.ports.len()).map(mac).collect();
+    let plan = config.plan(&macs).unwrap();
+    let pool = Mempool::new(eal(), "watched", 63, -1).unwrap();
+    let built_ns = Arc::new(AtomicU64::new(0));
+    let (noted, in_dpdk) = (built_ns.clone(), lpm::in_dpdk(eal()));
+    let slowly = move |routes: &[_]| {
+        let built = in_dpdk(routes);
+        std::thread::sleep(Duration::from_millis(30));
+        noted.store(unix_ns(), Ordering::Relaxed);
+        built
+    };
+    let counters = Arc::new(SlowCounters::default());
+    let (mut slow_thread, routes, _parts) =
+        SlowThread::new(plan.clone(), macs, Box::new(slowly), pool, 1, counters).unwrap();
+    let watch = routes.watch();
+    assert!(!watch.changed_since(0), "there were none before");
+    routes.apply(plan).unwrap();
+    slow_thread.step(unix_ns());
+    assert!(watch.changed_since(built_ns.load(Ordering::Relaxed)));
+    assert!(!watch.changed_since(unix_ns() + 1));
 }
