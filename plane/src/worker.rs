@@ -480,9 +480,7 @@ fn walk_as<K: Measured, P: Packet>(
         Path::Leave | Path::Flooded => {
             let marks = Marks::of(by, active.as_deref());
             marks.take_claims(detached.as_ref(), packets, &mut flows);
-            // A shim could be in any packet, and a ToS byte is.
-            let without = if carrier.needs_session() { flows.without_mark() } else { 0 };
-            drops.0 |= keep_carried(marks, policy, counters, packets, (&mut flows, without));
+            drops.0 |= keep_carried(marks, policy, counters, packets, &mut flows);
             if let Some(carrying) = &carrying {
                 let reading = active.as_deref_mut().filter(|_| path == Path::Leave);
                 let lent = reading.and_then(Active::lend_stacks);
@@ -499,6 +497,7 @@ fn walk_as<K: Measured, P: Packet>(
         Path::HandOn => {
             let marks = Marks::of(by, active.as_deref());
             marks.read(detached.as_ref(), packets, &mut flows);
+            drops.0 |= keep_carried(marks, policy, counters, packets, &mut flows);
             let came = marks.read_claims(detached.as_ref(), packets, &mut flows);
             flows.go_on();
             add_details(active.as_deref_mut(), packets, detached.as_ref(), &mut flows);
@@ -510,8 +509,7 @@ fn walk_as<K: Measured, P: Packet>(
         Path::Transit => {
             let marks = Marks::of(by, active.as_deref());
             marks.read(detached.as_ref(), packets, &mut flows);
-            let without = if carrier.needs_session() { flows.without_mark() } else { 0 };
-            leave_out_uncarried(marks, packets, (&mut flows, without));
+            leave_out_uncarried(marks, packets, &mut flows);
             let came = marks.read_claims(detached.as_ref(), packets, &mut flows);
             add_details(active.as_deref_mut(), packets, detached.as_ref(), &mut flows);
             if let Some(active) = &mut active {

@@ -146,15 +146,23 @@ pub(super) fn keep_carriable<K: Key, P: Packet>(
     leave_out(keep, policy, counters, flows, why)
 }
 
-/// Leaves out those of the packets that leave, that `of` has a bit for, and that entered without a
-/// mark, and counts them. Gives those of them that are to be dropped.
+/// Those of the packets whose marks have been read that have none, and may have entered without
+/// one. A shim could be in any packet, and a ToS byte is.
+#[inline]
+fn without_mark<K: Key>(marks: Marks<'_>, flows: &Flows<K>) -> u32 {
+    if marks.carrier.needs_session() { flows.without_mark() } else { 0 }
+}
+
+/// Leaves out those of the packets that leave that entered without a mark, and counts them. Gives
+/// those of them that are to be dropped.
 pub(super) fn keep_carried<K: Key, P: Packet>(
     marks: Marks<'_>,
     policy: &Policy,
     counters: &mut Counters,
     packets: &[P],
-    (flows, of): (&mut Flows<K>, u32),
+    flows: &mut Flows<K>,
 ) -> u32 {
+    let of = without_mark(marks, flows);
     if of == 0 {
         return 0;
     }
@@ -167,8 +175,9 @@ pub(super) fn keep_carried<K: Key, P: Packet>(
 pub(super) fn leave_out_uncarried<K: Key, P: Packet>(
     marks: Marks<'_>,
     packets: &[P],
-    (flows, of): (&mut Flows<K>, u32),
+    flows: &mut Flows<K>,
 ) {
+    let of = without_mark(marks, flows);
     if of != 0
         && let Some(carried) = marks.carried(packets, (flows.places(), of))
         && !carried & of != 0

@@ -13,7 +13,7 @@ use calumma_edge::measure::Measurement;
 use calumma_edge::packet::{Frame, Packet};
 use calumma_edge::parse::tunnel::{Inside, Tunnels};
 use calumma_edge::parse::{Malformed, Unmeasured};
-use calumma_edge::worker::{DropMask, Policy, Worker};
+use calumma_edge::worker::{DropMask, Policy, Treatment, Worker};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_plane::{Hierarchy, LcoreMerger};
 use calumma_sketch::{BURST, KeyKind};
@@ -155,6 +155,31 @@ fn what_no_edge_has_marked_is_counted_and_neither_encoded_nor_changed() {
         let no_carrier = counters.unmeasured[Unmeasured::NoCarrier as usize];
         let wanted = if carrier == Carrier::FlowLabel { (0, 2) } else { (2, 0) };
         assert_eq!((counters.egress_unmarked, no_carrier), wanted, "{name}");
+    }
+}
+
+/// What can carry no mark enters without one: no flow has left there without its mark.
+#[test]
+fn what_can_carry_no_mark_is_not_measured_before_a_hosts_own_sink_either() {
+    let packets =
+        [udp(0, [1, 2], [1, 2], &[]), ipv6(0x6000_0000, 17, &[0x9C, 0x40, 0x14, 0x51, 0, 8, 0, 0])];
+    for (name, carrier) in CARRIERS {
+        for unmeasured in [Treatment::Forward, Treatment::Drop] {
+            let policy = Policy { carrier, unmeasured, ..Policy::default() };
+            let [mut entry, mut exit] = [(); 2].map(|()| Edge::by_keys(policy, KeyKind::Dual));
+            let mut arrived = frames(&packets);
+            let drops = entry.worker.ingress(&mut arrived);
+            let sent: Vec<_> = arrived.iter().map(|frame| frame.bytes().to_vec()).collect();
+            assert_eq!(exit.worker.hand_on(&mut arrived), drops, "{name}");
+            for (frame, sent) in arrived.iter().zip(&sent) {
+                assert_eq!(frame.bytes(), sent, "{name}: it goes on as it came");
+            }
+            let (entered, left) = (&entry.worker.counters, &exit.worker.counters);
+            assert_eq!((left.egress_recorded, left.egress_unmarked), (entered.ingress_recorded, 0));
+            assert_eq!(left.unmeasured, entered.unmeasured, "{name}");
+            let without = u64::from(carrier == Carrier::FlowLabel);
+            assert_eq!(left.unmeasured[Unmeasured::NoCarrier as usize], without, "{name}");
+        }
     }
 }
 
