@@ -170,6 +170,9 @@ impl Router {
                 worker.counters.routed.returned += 1;
                 let mut one = Burst::new();
                 let _ = one.push(packet);
+                // What the switch made came by no port, and counts for the first: there is no hop
+                // but those of ports.
+                worker.received_by(u16::try_from(port).unwrap_or(0));
                 worker.begin();
                 worker.have_waited();
                 self.route(worker, port, origin, &mut one);

@@ -215,6 +215,7 @@ impl Edge {
                 }
             }
             let role = self.config.ports[port].role;
+            self.worker.received_by(port as u16);
             self.router.receive(&mut self.worker, port, role, &mut burst);
             assert!(burst.is_empty());
             sent.extend(self.send());

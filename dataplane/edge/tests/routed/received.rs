@@ -23,6 +23,8 @@ type Seen = Arc<Mutex<Vec<(u16, &'static str, IpFields)>>>;
 #[derive(Clone, Debug)]
 struct Reader {
     seen: Seen,
+    /// The port that received each of them, by source port.
+    ports: Arc<Mutex<Vec<(u16, u16)>>>,
     asks: bool,
 }
 
@@ -36,10 +38,12 @@ impl OnLcore {
         }
         assert_eq!(flows.ip().len(), flows.len());
         let mut seen = self.0.seen.lock().unwrap();
+        let mut ports = self.0.ports.lock().unwrap();
         for (key, fields) in flows.keys().iter().zip(flows.ip()) {
             // Not what the switch itself has made: errors, and questions about neighbours.
             if key.ports().0 > 0 {
                 seen.push((key.ports().0, way, *fields));
+                ports.push((key.ports().0, flows.port()));
             }
         }
     }
@@ -106,7 +110,7 @@ fn ttls_and_lengths_are_those_that_packets_were_received_with() {
     let first_epoch = clock.epoch_at(edge.now_ns) + 3;
     for asks in [true, false] {
         let (mut merger, mut mailboxes) = LcoreMerger::new(1);
-        let reader = Reader { seen: Seen::default(), asks };
+        let reader = Reader { seen: Seen::default(), ports: Arc::default(), asks };
         let systems: Vec<Box<dyn SwitchSystem>> = vec![Box::new(reader.clone())];
         merger.begin(clock, first_epoch, Secret::new([1; 32]), KeyKind::Dual, systems);
         let counters = edge.worker.counters;
@@ -160,6 +164,11 @@ fn ttls_and_lengths_are_those_that_packets_were_received_with() {
         for way in ["wait", "again"] {
             wanted.push((99, way, IpFields { ttl, len, ..IpFields::default() }));
         }
+        // It came by this port, whichever was polled since.
+        let ports = reader.ports.lock().unwrap();
+        let of_waited: Vec<_> = ports.iter().filter(|(at, _)| *at == 99).collect();
+        let by_f0 = &(99, F0 as u16);
+        assert_eq!(of_waited, if asks { vec![by_f0; 2] } else { Vec::new() });
         let mut seen = std::mem::take(&mut *reader.seen.lock().unwrap());
         seen.sort_by_key(|(at, ..)| *at);
         wanted.sort_by_key(|(at, ..)| *at);
