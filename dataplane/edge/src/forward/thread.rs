@@ -65,6 +65,10 @@ pub struct SlowThread {
     plans: Receiver<Plan>,
     pool: Mempool,
     counters: Arc<SlowCounters>,
+    /// What the clock showed at the last step.
+    clock_ns: u64,
+    /// What all that is due goes by: it runs as the clock does, but never back.
+    time_ns: u64,
     /// When neighbours were shown to the lcores last.
     published_ns: u64,
     found: Found<Mbuf>,
@@ -140,7 +144,8 @@ impl SlowThread {
             })
             .unzip();
         let (give, plans) = unbounded();
-        let slow_path = SlowPath::new(plan, counters.clone(), unix_ns());
+        let now_ns = unix_ns();
+        let slow_path = SlowPath::new(plan, counters.clone(), now_ns);
         let found = Found::new(macs.len());
         let thread = Self {
             slow_path,
@@ -151,6 +156,8 @@ impl SlowThread {
             plans,
             pool,
             counters,
+            clock_ns: now_ns,
+            time_ns: now_ns,
             published_ns: 0,
             found,
             links: None,
@@ -176,8 +183,12 @@ impl SlowThread {
         self
     }
 
-    /// Takes in what there is, does what is due, and gives back what is to be sent.
-    pub fn step(&mut self, now_ns: u64) {
+    /// Takes in what there is, does what is due, and gives back what is to be sent. The clock may
+    /// have been set since the last step: set back, it puts nothing off.
+    pub fn step(&mut self, clock_ns: u64) {
+        self.time_ns += clock_ns.saturating_sub(self.clock_ns);
+        self.clock_ns = clock_ns;
+        let now_ns = self.time_ns;
         while let Ok(plan) = self.plans.try_recv() {
             self.apply(plan, now_ns);
         }
@@ -211,9 +222,7 @@ impl SlowThread {
 
     /// Shows the lcores the neighbours that have changed, once in a while.
     fn publish_neighbours(&mut self, now_ns: u64) {
-        // A clock that is set back must not put it off.
-        let passed_ns = now_ns.abs_diff(self.published_ns);
-        if passed_ns >= PUBLISH_NS
+        if now_ns - self.published_ns >= PUBLISH_NS
             && let Some(known) = self.slow_path.changed_neighbours()
         {
             self.published_ns = now_ns;

@@ -123,6 +123,35 @@ fn who_never_answers_is_given_up_and_the_sender_is_told() {
 }
 
 #[test]
+fn a_clock_that_is_set_back_holds_up_nothing() {
+    let mut edge = Edge::new("set back", &[]);
+    edge.acquaint();
+    let spread = |edge: &mut Edge| -> Vec<usize> {
+        let packet = |flow| Udp { ports: (flow, 80), ..Udp::new("10.1.0.2", "10.3.0.1") }.frame(H0);
+        (0..100).flat_map(|flow| edge.receive(H0, &[packet(flow)])).map(|(port, _)| port).collect()
+    };
+    assert!(spread(&mut edge).contains(&F0));
+    let packet = Udp::new("10.2.0.9", "10.1.0.99").frame(F0);
+    edge.exchange(F0, std::slice::from_ref(&packet));
+    // Errors are sent as long as their limit allows it, and then again.
+    let expired = Udp { ttl: 1, ..Udp::new("10.1.0.2", "10.2.0.1") }.frame(H0);
+    while edge.total("icmp_errors.withheld") == 0 {
+        edge.exchange(H0, &vec![expired.clone(); 400]);
+    }
+
+    edge.now_ns -= 3_600_000_000_000;
+    edge.slow_path(0.0);
+    edge.set_link(F0, false);
+    assert_eq!(spread(&mut edge), [F1; 100]);
+    for _ in 0..40 {
+        edge.slow_path(0.11);
+    }
+    assert_eq!(edge.total("dropped.neighbour_unresolved"), 1);
+    assert_eq!(edge.exchange(H0, &[expired]).len(), 1);
+    edge.stop();
+}
+
+#[test]
 fn routes_change_while_packets_run() {
     let mut edge = Edge::new("rerouted", &[]);
     edge.acquaint();
