@@ -138,6 +138,33 @@ fn senders_are_told_why_their_packets_go_no_further() {
     edge.stop();
 }
 
+/// RFC 4443, section 2.4 (e.1): however many headers are before it.
+#[test]
+fn no_error_is_sent_about_an_icmpv6_error_behind_other_headers() {
+    const OPTIONS: [u8; 8] = [58, 0, 1, 4, 0, 0, 0, 0];
+    const FIRST_FRAGMENT: [u8; 8] = [58, 0, 0, 1, 0, 0, 0, 7];
+    let mut edge = Edge::new("behind", &[]);
+    edge.acquaint();
+    let (error, ping) = ([1, 4, 0, 0, 0, 0, 0, 0], [128, 0, 0, 0, 0, 7, 0, 1]);
+    for (number, header, icmp_type, is_answered) in [
+        (60, OPTIONS, error, false),
+        (60, OPTIONS, ping, true),
+        (44, FIRST_FRAGMENT, error, false),
+        (44, FIRST_FRAGMENT, ping, true),
+    ] {
+        let mut packet = Udp { ttl: 1, payload: 8, ..Udp::new("fd00:1::2", "fd00:2::1") }.packet();
+        packet[6] = number;
+        packet[40..48].copy_from_slice(&header);
+        packet[48..56].copy_from_slice(&icmp_type);
+        let frame = ethernet(mac(H0), station(0), None, 0x86DD, &packet);
+        let sent = edge.exchange(H0, &[frame]);
+        let what = format!("{header:?} before {icmp_type:?}: {sent:?}");
+        assert_eq!(sent.len(), usize::from(is_answered), "{what}");
+        assert!(sent.iter().all(|(port, frame)| (*port, icmp(frame)) == (H0, (3, 0, 0))), "{what}");
+    }
+    edge.stop();
+}
+
 #[test]
 fn pings_to_any_of_its_addresses_are_answered() {
     let mut edge = Edge::new("pinged", &[]);

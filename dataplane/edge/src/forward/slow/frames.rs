@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use calumma_plane::parse::detail::detail;
 use etherparse::icmpv4::{DestUnreachableHeader, TimeExceededCode};
 use etherparse::icmpv6::{
     DestUnreachableCode, NeighborAdvertisementHeader, TimeExceededCode as TimeExceededCode6,
@@ -14,7 +15,7 @@ use etherparse::{
 
 use super::super::address::Mac;
 use super::super::config::Interface;
-use super::super::header::{ETHERNET, ether_type};
+use super::super::header::{ETHERNET, ether_type, protocol};
 
 /// TTL of what the switch sends.
 const TTL: u8 = 64;
@@ -310,10 +311,13 @@ fn may_be_told_v4(packet: &[u8]) -> Option<Ipv4Addr> {
     (!ip.is_later_fragment && !error && !nobody && !ip.to.is_multicast()).then_some(ip.from)
 }
 
-/// The sender of a packet that may be sent an ICMP error about it (RFC 4443, section 2.4 (e)).
+/// The sender of a packet that may be sent an ICMP error about it (RFC 4443, section 2.4 (e)). None
+/// of one whose headers can't be read to the last: it may be an error itself.
 fn may_be_told_v6(packet: &[u8]) -> Option<Ipv6Addr> {
     let ip = super::super::header::v6(packet, 0, usize::MAX)?;
-    let error = ip.next_header == 58 && packet.get(40).is_none_or(|kind| *kind < 128);
+    let upper = detail(packet, 0, ip.total_len)?;
+    let icmp_type = packet.get(usize::from(upper.l4_offset));
+    let error = upper.protocol == protocol::ICMPV6 && icmp_type.is_none_or(|kind| *kind < 128);
     let nobody =
         ip.from.is_unspecified() || ip.from.is_multicast() || ip.from.is_unicast_link_local();
     (!error && !nobody && !ip.to.is_multicast()).then_some(ip.from)
