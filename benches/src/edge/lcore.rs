@@ -14,6 +14,7 @@ use calumma_edge::forward::lpm;
 use calumma_edge::forward::router::Router;
 use calumma_edge::forward::thread::SlowThread;
 use calumma_edge::lcore::PortQueues;
+use calumma_edge::lcore::emptied::Emptied;
 use calumma_edge::lcore::forwarder::{Forwarder, Pairs};
 use calumma_edge::worker::Worker;
 use calumma_plane::arrival::Polls;
@@ -150,6 +151,7 @@ impl<F: Forwarder> Lcore<F> {
                 host_sink: false,
                 peer: 1 - at,
                 polls: Polls::default(),
+                emptied: Emptied::by("net_null"),
                 mtu: 1500,
             });
         }

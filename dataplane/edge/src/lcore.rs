@@ -6,6 +6,7 @@
 //! [`meter`] the profile.
 
 pub mod clock;
+pub mod emptied;
 pub mod exits;
 pub mod forwarder;
 pub mod meter;
@@ -19,6 +20,7 @@ use calumma_plane::int::Instructions;
 use calumma_plane::int::around::{Came, Queued};
 use dpdk::{Burst, Mbuf, RxQueue, TxQueue};
 
+use self::emptied::Emptied;
 use self::forwarder::Forwarder;
 use self::meter::Meter;
 use self::pace::Pace;
@@ -49,6 +51,8 @@ pub struct PortQueues {
     pub peer: usize,
     /// When it was polled, where a system asks when packets arrive.
     pub polls: Polls,
+    /// Whether that left it empty, where it is asked.
+    pub emptied: Emptied,
     /// Between port pairs: bytes that may follow the Ethernet header of a frame with an INT stack.
     pub mtu: u16,
 }
@@ -152,6 +156,10 @@ impl<F: Forwarder> Lcore<F> {
         };
         let event = self.worker.tick(self.pace.unix_ns(self.meter.now()), drained);
         self.pace.after(event);
+        if event != Moment::Ordinary && !self.worker.asks_arrivals() {
+            // Smaller polls follow, which nobody looks at.
+            self.ports.iter_mut().for_each(|port| port.emptied.forget());
+        }
         self.meter.begin_round(if event == Moment::Ordinary { moment } else { event });
         if let Some(probe) = probe {
             self.send_probes(probe);
@@ -184,15 +192,17 @@ impl<F: Forwarder> Lcore<F> {
         let asks_queue = around & Instructions::QUEUE != 0;
         let waiting = if asks_queue { port.rx.waiting() } else { None };
         let received = port.rx.rx_at_most(burst, most);
+        let asks_emptied = began_ns.is_some() || asks_queue;
+        let emptied = asks_emptied && port.emptied.after(received, most);
         if let Some(began_ns) = began_ns {
             let over_ns = if received > 0 { pace.unix_ns(tsc()) } else { began_ns };
-            let polled = port.polls.polled(began_ns, over_ns, received < most);
+            let polled = port.polls.polled(began_ns, over_ns, emptied);
             let last = burst.as_slice().last().filter(|_| received > 0);
             let stamp = last.and_then(Mbuf::rx_timestamp);
             worker.arrived(Some(port.polls.stamped(polled, stamp)));
         }
         if received > 0 && around != 0 {
-            let queued = asks_queue.then(|| Queued::of_poll(waiting, received, received < most));
+            let queued = asks_queue.then(|| Queued::of_poll(waiting, received, emptied));
             worker.came(Some(Came::by(port.rx.port(), queued)));
         }
         received

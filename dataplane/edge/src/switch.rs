@@ -21,6 +21,7 @@ use crate::control::{Control, Reload, Tools};
 use crate::forward::assembly::Forwarding;
 use crate::forward::config::Mode;
 use crate::forward::thread::most_parked;
+use crate::lcore::emptied::Emptied;
 use crate::lcore::exits::Exits;
 use crate::lcore::forwarder::{Forwarder, Pairs};
 use crate::lcore::stations::Stations;
@@ -252,11 +253,22 @@ fn open_ports(
             Some(mtu) => mtu,
             None => opened.mtu()?,
         };
+        let emptied = Emptied::by(&opened.info()?.driver);
         ports.push(opened);
         for ((lcore, polled), (rx, tx)) in polling.into_iter().zip(queues) {
             let PortConfig { role, host_sink, .. } = *port;
             let (number, peer, polls) = (at as u16, polled.peer, Polls::default());
-            by_lcore[lcore].push(PortQueues { rx, tx, number, role, host_sink, peer, polls, mtu });
+            by_lcore[lcore].push(PortQueues {
+                rx,
+                tx,
+                number,
+                role,
+                host_sink,
+                peer,
+                polls,
+                emptied,
+                mtu,
+            });
         }
     }
     Ok((ports, by_lcore))

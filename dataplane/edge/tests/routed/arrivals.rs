@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use calumma_edge::config::{Role, Settings};
 use calumma_edge::control::unix_ns;
+use calumma_edge::lcore::emptied::Emptied;
 use calumma_edge::lcore::forwarder::Pairs;
 use calumma_edge::lcore::{self, PortQueues};
 use calumma_edge::live::Lines;
@@ -140,6 +141,7 @@ fn packets_arrive_between_the_bounds_and_when_their_device_says() {
         host_sink: false,
         peer,
         polls: Polls::default(),
+        emptied: Emptied::by("net_ring"),
         mtu: 1500,
     };
     let ports =

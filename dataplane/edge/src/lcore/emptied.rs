@@ -1,0 +1,112 @@
+//! Whether a poll has left its receive queue empty: what the next one finds came after it then.
+
+use dpdk::BURST;
+
+/// What polls of a receive queue say of that.
+///
+/// One that takes fewer packets than it may has found no more, but for two kinds of drivers.
+/// Virtio's ends a burst where a line of the cache with descriptors ends, and leaves up to three
+/// packets behind. Intel's take packets out of the ring in bursts where they do without vector
+/// instructions, and what a smaller poll leaves of those the next one gives out, and no other.
+#[derive(Clone, Copy, Debug)]
+pub struct Emptied {
+    /// Whether its driver ends bursts early.
+    cuts: bool,
+    /// Whether its driver may have packets that it has taken out of the ring.
+    keeps: bool,
+}
+
+impl Emptied {
+    /// Of a queue of this driver, whose polls so far are not known.
+    pub fn by(driver: &str) -> Self {
+        Self { cuts: driver.starts_with("net_virtio"), keeps: true }
+    }
+
+    /// Polls follow that are not looked at.
+    pub fn forget(&mut self) {
+        self.keeps = true;
+    }
+
+    /// Whether a poll that received so many packets, of `most` that it could have, left nothing.
+    #[inline]
+    pub fn after(&mut self, received: usize, most: usize) -> bool {
+        let has_kept = std::mem::replace(&mut self.keeps, received == most && most < BURST);
+        received == 0 || (received < most && !self.cuts && !has_kept)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_short_poll_of_most_drivers_leaves_nothing() {
+        for driver in ["net_af_packet", "net_memif", "net_ring", "mlx5_pci"] {
+            let mut emptied = Emptied::by(driver);
+            assert!(!emptied.after(7, BURST), "{driver}: it may have had some from before");
+            for (received, most, is_empty) in
+                [(0, 32, true), (31, 32, true), (32, 32, false), (5, 32, true), (5, 8, true)]
+            {
+                assert_eq!(emptied.after(received, most), is_empty, "{driver}: {received}");
+            }
+        }
+    }
+
+    /// A receive queue by its driver.
+    #[derive(Debug, Default)]
+    struct Queue {
+        ring: usize,
+        /// Taken out of the ring and not given out.
+        stage: usize,
+        /// Received so far.
+        total: usize,
+    }
+
+    impl Queue {
+        fn poll(&mut self, most: usize, cuts: bool, stages: bool) -> usize {
+            let received = if stages {
+                if self.stage == 0 {
+                    self.stage = self.ring.min(BURST);
+                    self.ring -= self.stage;
+                }
+                let received = self.stage.min(most);
+                self.stage -= received;
+                received
+            } else {
+                let found = self.ring.min(most);
+                let over = if cuts && found > 4 { (self.total + found) % 4 } else { 0 };
+                self.ring -= found - over;
+                found - over
+            };
+            self.total += received;
+            received
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_queue_that_is_said_to_be_empty_is(
+            polls in prop::collection::vec((0usize..70, any::<bool>(), any::<bool>()), 1..200),
+        ) {
+            for (driver, cuts, stages) in [
+                ("net_virtio", true, false),
+                ("net_virtio_user", true, false),
+                ("net_ice", false, true),
+                ("net_af_packet", false, false),
+            ] {
+                let (mut queue, mut emptied) = (Queue::default(), Emptied::by(driver));
+                for (come, small, looks) in &polls {
+                    queue.ring += come;
+                    let most = if *small { 8 } else { BURST };
+                    let received = queue.poll(most, cuts, stages);
+                    if !looks {
+                        emptied.forget();
+                    } else if emptied.after(received, most) {
+                        prop_assert_eq!((queue.ring, queue.stage), (0, 0), "{}", driver);
+                    }
+                }
+            }
+        }
+    }
+}
