@@ -42,6 +42,7 @@ pub(super) struct Copied {
     arrived: Arrived,
     mtu: u16,
     packet: Mbuf,
+    generation: u32,
 }
 
 impl Advice {
@@ -77,16 +78,16 @@ impl Advice {
         let bytes = packets.get(at)?.bytes();
         let packet = self.pool.alloc_with(bytes.get(..QUOTED).unwrap_or(bytes))?;
         let arrived = tables.any_on(port).unwrap_or_default();
-        Some(Copied { at, port, arrived, mtu, packet })
+        Some(Copied { at, port, arrived, mtu, packet, generation: tables.generation })
     }
 }
 
 impl Copied {
     /// Has its sender be sent the MTU, if the packet was chosen to have a stack.
     pub(super) fn hand_over(self, worker: &mut Worker, to_slow: &ToSlow<Mbuf>) {
-        let Self { at, port, arrived, mtu, packet } = self;
-        let task = Task::Tell(Refusal::TooBig(mtu));
-        let handed = HandOver { packet, port, arrived, origin: Origin::Host, task };
+        let Self { at, port, arrived, mtu, packet, generation } = self;
+        let (origin, task) = (Origin::Host, Task::Tell(Refusal::TooBig(mtu)));
+        let handed = HandOver { packet, port, arrived, origin, task, generation };
         // Where there is no room, another packet will do.
         if worker.gets_stack(at) && to_slow.hand_over(handed) {
             worker.counters.int.mtu_advised += 1;

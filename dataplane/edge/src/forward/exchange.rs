@@ -50,6 +50,8 @@ pub struct HandOver<P> {
     pub origin: Origin,
     /// What is to be done.
     pub task: Task,
+    /// That of the tables by which interfaces have their numbers in this.
+    pub generation: u32,
 }
 
 /// A packet on its way from the slow path.
@@ -137,7 +139,7 @@ mod tests {
     use crate::forward::decide::Refusal;
 
     fn handed(port: usize, task: Task) -> HandOver<u32> {
-        HandOver { packet: 0, port, arrived: 0, origin: Origin::Host, task }
+        HandOver { packet: 0, port, arrived: 0, origin: Origin::Host, task, generation: 0 }
     }
 
     #[test]

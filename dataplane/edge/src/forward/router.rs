@@ -326,6 +326,7 @@ impl Router {
             let of = worker.take_out(packets, stacked);
             drops.0 |= worker.drop_unstripped(&of);
         }
+        let generation = tables.generation;
         for (at, packet) in burst.drain().enumerate() {
             if drops.drops(at) {
                 continue;
@@ -341,7 +342,7 @@ impl Router {
                 }
                 Verdict::HandOver(arrived, task) => {
                     let origin = if left >> at & 1 == 1 { Origin::Left } else { origin };
-                    let handed = HandOver { packet, port, arrived, origin, task };
+                    let handed = HandOver { packet, port, arrived, origin, task, generation };
                     if self.rings.to_slow.hand_over(handed) {
                         worker.counters.routed.handed_over += 1;
                     } else {
@@ -352,7 +353,7 @@ impl Router {
                 Verdict::Refuse(arrived, refusal) => {
                     worker.counters.routed.drop_for(refusal.reason());
                     let task = Task::Tell(refusal);
-                    let handed = HandOver { packet, port, arrived, origin, task };
+                    let handed = HandOver { packet, port, arrived, origin, task, generation };
                     // Where there is no room, no error is sent.
                     let _ = self.rings.to_slow.hand_over(handed);
                 }

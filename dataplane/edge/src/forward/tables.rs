@@ -116,6 +116,8 @@ pub struct Tables {
     interfaces: Arc<[OutInterface]>,
     by_port: Arc<[PortInterfaces]>,
     neighbours: Neighbours,
+    /// Tables have another number than those before where interfaces may.
+    pub generation: u32,
     /// The port for frames that are not routed; none: they are dropped.
     pub unknown: Option<usize>,
     /// The port for multicast and broadcast; none: they are dropped.
@@ -168,6 +170,7 @@ impl Tables {
             interfaces: plan.interfaces.iter().map(OutInterface::of).collect(),
             by_port: by_port.into(),
             neighbours: Neighbours::default(),
+            generation: 0,
             unknown: plan.unknown,
             multicast: plan.multicast,
             shim: plan.shim,

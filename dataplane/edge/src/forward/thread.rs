@@ -192,8 +192,13 @@ impl SlowThread {
         while let Ok(plan) = self.plans.try_recv() {
             self.apply(plan, now_ns);
         }
-        for from_lcore in &self.from_lcores {
-            from_lcore.waiting().for_each(|handed| self.slow_path.take(handed, now_ns));
+        let generation = self.publisher.current().generation;
+        for handed in self.from_lcores.iter().flat_map(FromLcore::waiting) {
+            if handed.generation == generation {
+                self.slow_path.take(handed, now_ns);
+            } else {
+                self.slow_path.take_old(handed);
+            }
         }
         self.look_at_links(now_ns);
         self.slow_path.tick(now_ns);
@@ -259,7 +264,8 @@ impl SlowThread {
                 self.slow_path.apply(plan, now_ns);
                 // At once with the neighbours, which may have new numbers.
                 let _ = self.slow_path.changed_neighbours();
-                let tables = tables.with_neighbours(self.slow_path.known());
+                let mut tables = tables.with_neighbours(self.slow_path.known());
+                tables.generation = self.publisher.current().generation.wrapping_add(1);
                 self.publish(tables);
             }
             Err(problem) => warn!("the old routes stay: {problem:#}"),

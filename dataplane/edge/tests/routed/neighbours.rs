@@ -159,8 +159,7 @@ fn routes_change_while_packets_run() {
     assert_eq!(edge.receive(H0, std::slice::from_ref(&frame))[0].0, F0);
 
     let text = CONFIG.replace("via = [\"10.9.0.2\"]", "via = [\"10.9.1.2\"]");
-    let config = calumma_edge::config::Config::parse(&text, "edge.toml").unwrap();
-    edge.routes.apply(config.plan(edge.routes.macs()).unwrap()).unwrap();
+    apply(&edge, &text);
     assert_eq!(edge.receive(H0, std::slice::from_ref(&frame))[0].0, F0, "not before it is built");
     edge.slow_path(0.0);
     let sent = edge.receive(H0, std::slice::from_ref(&frame));
@@ -168,15 +167,47 @@ fn routes_change_while_packets_run() {
     assert_eq!(sent[0].1[12..18], [0x81, 0, 0, 100, 8, 0], "with the VLAN's tag");
 
     // Port h1 has no interface any more; its neighbours are forgotten, others are not.
-    let from = text.find("[[forwarding.interface]]\nport = \"h1\"").unwrap();
-    let to = text.find("[[forwarding.interface]]\nport = \"f0\"").unwrap();
-    let fewer = format!("{}{}", &text[..from], &text[to..]);
-    let config = calumma_edge::config::Config::parse(&fewer, "edge.toml").unwrap();
-    edge.routes.apply(config.plan(edge.routes.macs()).unwrap()).unwrap();
+    apply(&edge, &without_h1(&text));
     edge.slow_path(0.0);
     assert_eq!(edge.receive(H0, std::slice::from_ref(&frame))[0].0, F1);
     edge.receive(1, &[Udp::new("10.1.1.2", "10.2.0.9").frame(1)]);
     assert_eq!(edge.total("dropped.no_interface"), 1);
+    edge.stop();
+}
+
+/// Lets the edge forward by this file from now on.
+fn apply(edge: &Edge, text: &str) {
+    let config = Config::parse(text, "edge.toml").unwrap();
+    edge.routes.apply(config.plan(edge.routes.macs()).unwrap()).unwrap();
+}
+
+/// The file without the interface of port h1, so that those behind it have other numbers.
+fn without_h1(text: &str) -> String {
+    let from = text.find("[[forwarding.interface]]\nport = \"h1\"").unwrap();
+    let to = text.find("[[forwarding.interface]]\nport = \"f0\"").unwrap();
+    format!("{}{}", &text[..from], &text[to..])
+}
+
+#[test]
+fn what_is_on_its_way_to_the_slow_path_when_interfaces_change_is_for_the_link_that_it_was_for() {
+    let mut edge = Edge::new("renumbered", &[]);
+    edge.acquaint();
+    assert!(edge.receive(H0, &[Udp::new("fd00:1::2", "fd00:9::77").frame(H0)]).is_empty());
+    let expired = Udp { ttl: 1, ..Udp::new("10.1.0.2", "10.2.0.1") }.frame(H0);
+    edge.receive(H0, &[expired]);
+    apply(&edge, &without_h1(CONFIG));
+    let sent = edge.slow_path(0.0);
+    let asks = |(_, frame): &&(usize, Vec<u8>)| {
+        let said = read_discovery(body(frame)).filter(|said| said.asks);
+        said.is_some_and(|said| said.about.to_string() == "fd00:9::77")
+    };
+    let asked: Vec<_> = sent.iter().filter(asks).map(|(port, _)| *port).collect();
+    assert_eq!(asked, [F0]);
+    assert_eq!(edge.total("icmp_errors.sent"), 0, "by whichever address");
+    let answer = neighbour_advertisement(station(F0 as u8), "fd00:9::77", mac(F0), None);
+    let sent = edge.exchange(F0, &[answer]);
+    let [(port, frame)] = &sent[..] else { panic!("{sent:?}") };
+    assert_eq!((*port, link(frame).0), (F0, station(F0 as u8)));
     edge.stop();
 }
 

@@ -150,7 +150,14 @@ fn round(parts: &mut RouterParts, knows: &mut [bool; MOST_HOSTS]) {
 fn hand_over(parts: &RouterParts, bytes: &[u8], task: Task) {
     let packet: Mbuf = pools().0.alloc_with(bytes).expect("room in the pool");
     let (port, arrived, origin) = (0, HOSTS, Origin::Host);
-    if parts.rings.to_slow.hand_over(HandOver { packet, port, arrived, origin, task }) {
+    if parts.rings.to_slow.hand_over(HandOver {
+        packet,
+        port,
+        arrived,
+        origin,
+        task,
+        generation: 0,
+    }) {
         ACCOUNTS.with_borrow_mut(|of| of.handed_over += 1);
     }
 }

@@ -199,6 +199,15 @@ impl<P: Packet> SlowPath<P> {
         }
     }
 
+    /// Takes in a packet that was handed over before the plan changed, in which interfaces may have
+    /// other numbers than now: it is routed anew, and nobody is sent an error about it.
+    pub fn take_old(&mut self, handed: HandOver<P>) {
+        match handed.task {
+            Task::Tell(_) => self.free(handed.packet),
+            Task::Link | Task::Own | Task::Resolve(..) => self.send_back(handed),
+        }
+    }
+
     fn resolve(&mut self, key: Key, handed: HandOver<P>, now_ns: u64) {
         match self.neighbours.wait(key, handed.port, handed, now_ns) {
             Ok(question) => question.into_iter().for_each(|question| self.ask(question)),
