@@ -224,8 +224,8 @@ pub struct Decider<'a> {
     pub tables: &'a Tables,
     /// The port that the packets came from.
     pub port: usize,
-    /// Whether they were made by the switch itself: they are on their first link still, and come
-    /// from no station.
+    /// Whether they were made by the switch itself: they are on their first link still, come from
+    /// no station, and have no Ethernet addresses yet.
     pub own: bool,
     /// EtherType of the header that the packets may carry their mark in.
     pub shim: Option<u16>,
@@ -512,7 +512,7 @@ impl Decider<'_> {
 
     fn pass_or_drop(&self, port: Option<usize>, reason: Reason) -> Verdict {
         match port {
-            Some(port) if port != self.port => Verdict::Pass(port as u16),
+            Some(port) if port != self.port && !self.own => Verdict::Pass(port as u16),
             _ => Verdict::Drop(reason),
         }
     }

@@ -262,5 +262,10 @@ fn what_is_not_to_be_routed_is_dropped_and_counted_by_its_reason() {
     let hello = to("01:00:5e:00:00:05", v4("10.1.0.2", "224.0.0.5"));
     assert_eq!(edge.receive(H0, std::slice::from_ref(&hello)), [(H1, hello)]);
     assert_eq!(edge.total("routed.passed"), 2);
+    // What it makes itself has no Ethernet addresses yet, and goes to one station or to none.
+    let forged = v4("10.1.0.255", "10.1.0.1");
+    assert!(edge.exchange(H0, &[forged]).is_empty());
+    assert_eq!((edge.total("icmp_errors.sent"), edge.total("dropped.multicast")), (1, 1));
+    assert_eq!(edge.total("routed.passed"), 2);
     edge.stop();
 }
