@@ -13,7 +13,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
 use crate::config::Config;
-use crate::system::{Build, System};
+use crate::system::{Build, System, Target};
 use crate::{daemon, fits, marks, system};
 
 /// The control plane of a Tofino switch of Calumma: fills the tables of its P4 program
@@ -58,6 +58,10 @@ enum Command {
         #[arg(long, value_enum)]
         role: Option<SwitchRole>,
 
+        /// The chip; of cfs.p4 a Tofino 2 has rows of more places.
+        #[arg(long, value_enum, default_value = "tofino")]
+        target: Chip,
+
         /// The controller's configuration (TOML); ChameleMon's constants follow from its [layout],
         /// those of SketchINT from [sketchint].
         #[arg(long, value_name = "FILE")]
@@ -81,6 +85,22 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         controller: Option<PathBuf>,
     },
+}
+
+/// A chip, by the name that compilers have for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+enum Chip {
+    Tofino,
+    Tofino2,
+}
+
+impl From<Chip> for Target<'_> {
+    fn from(chip: Chip) -> Self {
+        match chip {
+            Chip::Tofino => Self::Tofino,
+            Chip::Tofino2 => Self::Tofino2,
+        }
+    }
 }
 
 /// What a switch is built for.
@@ -120,8 +140,8 @@ pub fn main_with(systems: &'static [&'static dyn System]) -> ExitCode {
         .init();
     let arguments = Arguments::parse();
     let result = match (arguments.command, &arguments.run.config) {
-        (Some(Command::Contract { system, role, controller }), _) => {
-            contract(systems, (&system, role), controller.as_deref())
+        (Some(Command::Contract { system, role, target, controller }), _) => {
+            contract(systems, (&system, role, target.into()), controller.as_deref())
         }
         (Some(Command::Fits { description, role, controller }), _) => {
             fits(systems, (&description, role), controller.as_deref())
@@ -151,14 +171,14 @@ fn run(systems: &'static [&'static dyn System], path: &Path, check: bool) -> any
 
 fn contract(
     systems: &[&dyn System],
-    (name, role): (&str, Option<SwitchRole>),
+    (name, role, target): (&str, Option<SwitchRole>, Target<'_>),
     controller: Option<&Path>,
 ) -> anyhow::Result<()> {
     let known = systems.iter().copied().find(|system| system.name() == name);
     let system =
         known.ok_or_else(|| anyhow!("no system {name:?}; there are {}", names(systems)))?;
     let role = role_of(system, role)?;
-    let Build { constants, defines, .. } = build(system, role, controller)?;
+    let Build { constants, defines, .. } = build(system, (role, target), controller)?;
     let program = system.program();
     match constants {
         Some(constants) => {
@@ -187,7 +207,8 @@ fn fits(
     let Some(system) = system::of_program(systems, &info) else {
         bail!("{}: no system's program; there are those of {}", place(), names(systems));
     };
-    let Build { needs, .. } = build(system, role_of(system, role)?, controller)?;
+    let on = (role_of(system, role)?, Target::Built(&info));
+    let Build { needs, .. } = build(system, on, controller)?;
     fits::check(&info, &needs).with_context(place)?;
     let carrier = marks::of_program(&info);
     marks::check(&info, carrier).with_context(place)?;
@@ -196,14 +217,18 @@ fn fits(
 }
 
 /// How a system's program is built for a controller's configuration; without one, by default.
-fn build(system: &dyn System, role: Role, controller: Option<&Path>) -> anyhow::Result<Build> {
+fn build(
+    system: &dyn System,
+    on: (Role, Target<'_>),
+    controller: Option<&Path>,
+) -> anyhow::Result<Build> {
     let Some(path) = controller else {
-        return system.build(role, &toml::Table::new()).map_err(anyhow::Error::msg);
+        return system.build(on, &toml::Table::new()).map_err(anyhow::Error::msg);
     };
     let place = || path.display().to_string();
     let text = std::fs::read_to_string(path).with_context(place)?;
     let table = text.parse().with_context(place)?;
-    system.build(role, &table).map_err(anyhow::Error::msg).with_context(place)
+    system.build(on, &table).map_err(anyhow::Error::msg).with_context(place)
 }
 
 fn names(systems: &[&dyn System]) -> String {

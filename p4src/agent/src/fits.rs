@@ -29,6 +29,21 @@ pub enum Mismatch {
         /// What to do.
         remedy: &'static str,
     },
+    /// Another number of parts.
+    #[error(
+        "the program on the switch has {found} of {part}, and measuring goes by {wanted}: another \
+         build of {program} was loaded since; restart the daemon"
+    )]
+    Parts {
+        /// Which program that is.
+        program: String,
+        /// The register that each part has, the number left out.
+        part: String,
+        /// How many there are.
+        found: u32,
+        /// How many there were.
+        wanted: u32,
+    },
     /// Another carrier.
     #[error(
         "the program on the switch has marks by {loaded:?}, and [carrier] kind is {wanted:?}: build \
@@ -58,6 +73,14 @@ pub enum Mismatch {
 /// The first thing that is not as it should be, and the remedy.
 pub fn check(info: &Info, needs: &Needs) -> Result<(), Mismatch> {
     let missing = |problem| Mismatch::Program { program: needs.program.clone(), problem };
+    if let Some(parts) = needs.parts {
+        let (found, wanted) = (parts.number_in(info), parts.number);
+        // One that has none is another program altogether.
+        if found != 0 && found != wanted {
+            let part = format!("{}*{}", parts.before, parts.behind);
+            return Err(Mismatch::Parts { program: needs.program.clone(), part, found, wanted });
+        }
+    }
     for source in &needs.sources {
         for register in &source.registers {
             let table = info.table(register).map_err(missing)?;

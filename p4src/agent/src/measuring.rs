@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use calumma_bfrt::{ClientError, Options};
+use calumma_bfrt::{ClientError, Info, Options};
 use calumma_plane::system::RouteWatch;
 use calumma_switch_host::{Session, unix_ns};
 use calumma_wire::{Role, SystemId};
@@ -44,6 +44,8 @@ pub(crate) struct Measuring {
     /// The system whose program was loaded when the driver was connected to last, if it is one of
     /// ours.
     loaded: Option<SystemId>,
+    /// That program.
+    program: Info,
     /// Here while no thread has it.
     way: Option<Way>,
     running: Option<Running>,
@@ -121,6 +123,7 @@ impl Measuring {
             config,
             runtime,
             loaded: loaded(systems, &driver),
+            program: driver.info().clone(),
             driver: Some(driver),
             way: Some(way),
             running: None,
@@ -277,6 +280,7 @@ impl Measuring {
             info!(driver = self.config.driver.address, "the driver is back");
         }
         self.loaded = loaded(self.systems, &driver);
+        self.program = driver.info().clone();
         self.driver = Some(driver.clone());
         self.problem = None;
         match (&self.running, setup) {

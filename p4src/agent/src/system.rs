@@ -51,28 +51,39 @@ pub trait System: Debug + Sync {
         false
     }
 
-    /// What the controller's setup of it means on a switch of that role.
+    /// What the controller's setup of it means on a switch of that role with that program.
     ///
     /// # Errors
     /// What can't be read, or what the program is not made for, in words.
     fn setup(
         &self,
-        role: Role,
+        on: (Role, Target<'_>),
         session: &Session,
         setup: &SystemSetup,
     ) -> Result<Arc<dyn Setup>, String>;
 
-    /// How its program is built for switches of that role and a controller's configuration, the
-    /// empty one where all is as by default.
+    /// How its program is built for such switches and a controller's configuration, the empty one
+    /// where all is as by default.
     ///
     /// # Errors
     /// What in it can't be read, or what the program is not made for, in words.
-    fn build(&self, role: Role, controller: &toml::Table) -> Result<Build, String>;
+    fn build(&self, on: (Role, Target<'_>), controller: &toml::Table) -> Result<Build, String>;
 
     /// Its number.
     fn id(&self) -> SystemId {
         self.offer().offer.system
     }
+}
+
+/// What a program runs on. Where there are several ways to build one, which of them follows.
+#[derive(Clone, Copy, Debug)]
+pub enum Target<'a> {
+    /// A Tofino that it is yet to be built for.
+    Tofino,
+    /// The same of a Tofino 2.
+    Tofino2,
+    /// It is there, as its compiler or the driver that runs it describes it.
+    Built(&'a Info),
 }
 
 /// A plan as the controller has sent it.
@@ -202,6 +213,8 @@ pub struct Needs {
     pub program: String,
     /// What to do where its registers have other sizes.
     pub remedy: &'static str,
+    /// What it has as often as its chip has room for, where there is such a thing.
+    pub parts: Option<Parts>,
     /// Its registers, in the order in which they are cleared.
     pub sources: Vec<Source>,
     /// The tables that [`Setup::epoch`] and [`Setup::of_window`] fill, all of them.
@@ -216,6 +229,25 @@ pub struct Needs {
     pub notices: Option<Streams>,
     /// The tables of epochs that are emptied when measuring stops, whatever ends it.
     pub stopped: Vec<String>,
+}
+
+/// Parts of a program that are numbered from 0 on, each with a register of that name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parts {
+    /// What the register is called up to the number.
+    pub before: &'static str,
+    /// And behind it.
+    pub behind: &'static str,
+    /// How many there are.
+    pub number: u32,
+}
+
+impl Parts {
+    /// How many such parts the program that `info` describes has.
+    pub fn number_in(self, info: &Info) -> u32 {
+        let has = |at: &u32| info.table(&format!("{}{at}{}", self.before, self.behind)).is_ok();
+        (0..).take_while(has).count() as u32
+    }
 }
 
 /// A total that a program counts: packets in a cell of one of its counters.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result};
 use calumma_chamelemon::Layout;
-use calumma_switchd::system::{Build, System};
+use calumma_switchd::system::{Build, System, Target};
 use calumma_tna::Program;
 use calumma_wire::Role;
 use serde_json::Value;
@@ -66,7 +66,7 @@ pub(crate) fn write(
     controller: &toml::Table,
     folder: &Path,
 ) -> Result<Sources> {
-    let built = system.build(role, controller).map_err(anyhow::Error::msg);
+    let built = system.build((role, Target::Tofino), controller).map_err(anyhow::Error::msg);
     let Build { constants, defines, .. } =
         built.with_context(|| format!("building {}", system.program()))?;
     for part in [system.program(), INCLUDED] {

@@ -22,7 +22,7 @@ use calumma_sketch::WideKey;
 use calumma_switch_host as host;
 use calumma_switchd::notices::{self, Received};
 use calumma_switchd::system::{
-    Closed, EpochEntries, Plan, Setup, System, side_at_flip, side_at_take,
+    Closed, EpochEntries, Plan, Setup, System, Target, side_at_flip, side_at_take,
 };
 use calumma_switchd::tables::TableEntry;
 use calumma_tna::{Entry, Program, Switch};
@@ -304,7 +304,7 @@ impl Tofino {
         }
         let system = self.system.filter(|system| system.id() == asked.system);
         let system = system.ok_or_else(|| format!("no program of {} is loaded", asked.system))?;
-        let setup = system.setup(self.role, session, asked)?;
+        let setup = system.setup((self.role, Target::Tofino), session, asked)?;
         let Systems { on, sections, .. } = &self.systems;
         let program = p4::configuration(&self.layout, on, sections)
             .and_then(|controller| p4::program((system, self.role), &controller))

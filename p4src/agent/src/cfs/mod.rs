@@ -24,10 +24,15 @@ use calumma_wire::{Offer, Role, SystemSetup};
 use self::pins::Pinning;
 use self::window::{Stands, Windows};
 use crate::chamelemon::measures_ipv6;
-use crate::system::{Build, Setup, System};
+use crate::system::{Build, Parts, Setup, System, Target};
 
-/// Places of a row.
-const COLUMNS: u32 = 4;
+/// Its columns, of which each row has a place.
+const COLUMNS: Parts =
+    Parts { before: "Ingress.rows.column", behind: ".standing.words", number: LEAST_COLUMNS };
+
+/// As many as twelve stages have room for, and as a Tofino 2 has.
+const LEAST_COLUMNS: u32 = 4;
+const MOST_COLUMNS: u32 = 6;
 
 /// The logarithm of rows of a group that an index reaches.
 const MOST_ROW_BITS: u32 = 13;
@@ -79,21 +84,25 @@ impl System for Cfs {
 
     fn setup(
         &self,
-        role: Role,
+        (role, target): (Role, Target<'_>),
         session: &Session,
         setup: &SystemSetup,
     ) -> Result<Arc<dyn Setup>, String> {
         let words = Words::decode(&setup.setup).map_err(|problem| problem.to_string())?;
         let key = hash_key(&session.hash_key);
         let clock = Some(session.clock);
-        let stands = Stands { role, ipv6: measures_ipv6(session) };
+        let stands = Stands { role, ipv6: measures_ipv6(session), columns: columns(target)? };
         let pinning = Pinning::new(setup, words);
         let windows = Windows::new(words, stands, &key, clock)?.by(pinning);
         windows.check(&setup.plan)?;
         Ok(Arc::new(windows))
     }
 
-    fn build(&self, role: Role, controller: &toml::Table) -> Result<Build, String> {
+    fn build(
+        &self,
+        (role, target): (Role, Target<'_>),
+        controller: &toml::Table,
+    ) -> Result<Build, String> {
         let section = controller.get(self.name()).and_then(toml::Value::as_table);
         let mut setup = Words::default();
         if let Some(entries) = section.and_then(|section| section.get("entries")) {
@@ -101,7 +110,29 @@ impl System for Cfs {
             setup.entries = entries.ok_or("[cfs] entries is no number of flows")?;
         }
         let key = HashKey::from_bytes([0; 32]);
-        let windows = Windows::new(setup, Stands { role, ipv6: true }, &key, None)?;
+        let stands = Stands { role, ipv6: true, columns: columns(target)? };
+        let windows = Windows::new(setup, stands, &key, None)?;
         Ok(Build { constants: None, defines: windows.defines(), needs: windows.needs() })
+    }
+}
+
+/// How many columns the program has.
+///
+/// # Errors
+/// As many as it is never built with.
+fn columns(target: Target<'_>) -> Result<u32, String> {
+    let number = match target {
+        Target::Tofino => LEAST_COLUMNS,
+        Target::Tofino2 => MOST_COLUMNS,
+        Target::Built(info) => COLUMNS.number_in(info),
+    };
+    match number {
+        LEAST_COLUMNS | MOST_COLUMNS => Ok(number),
+        // Another program: what of this one it lacks is said where its registers are looked for.
+        0 => Ok(LEAST_COLUMNS),
+        _ => Err(format!(
+            "the program on the switch has {number} columns: build cfs.p4 with {LEAST_COLUMNS}, or \
+             with -DCOLUMNS={MOST_COLUMNS} for a Tofino 2"
+        )),
     }
 }

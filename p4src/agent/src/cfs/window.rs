@@ -13,10 +13,10 @@ use calumma_wire::{Role, Side, SideKind};
 use super::claims::Claimed;
 use super::pins::{self, Pinned, Pinning};
 use super::rows::{DOUBTS, FILTER, Graded, Held, REGISTERS, WORDS};
-use super::{COLUMNS, HLL_BITS, MOST_ROW_BITS};
+use super::{COLUMNS, HLL_BITS, LEAST_COLUMNS, MOST_ROW_BITS};
 use crate::collection::{Groups, Record, Source};
 use crate::hashes;
-use crate::system::{Closed, EpochEntries, Needs, Setup, Total, side_at_take};
+use crate::system::{Closed, EpochEntries, Needs, Parts, Setup, Total, side_at_take};
 use crate::tables::{Match, TableEntry};
 
 /// The number of the first source beside the columns.
@@ -69,6 +69,8 @@ pub(crate) struct Stands {
     pub(crate) role: Role,
     /// Whether edges mark and measure IPv6 packets as well.
     pub(crate) ipv6: bool,
+    /// Places of a row.
+    pub(crate) columns: u32,
 }
 
 /// What windows of a session are measured by.
@@ -118,12 +120,13 @@ impl Windows {
         if setup.residual.is_some() {
             return Err(NO_RESIDUAL.to_owned());
         }
-        let rows = setup.entries / COLUMNS;
+        let columns = stands.columns;
+        let rows = setup.entries / columns;
         if rows < 2 {
             return Err(format!(
-                "entries = {}: a Tofino has at least {}",
+                "entries = {}: this Tofino has at least {}",
                 setup.entries,
-                2 * COLUMNS
+                2 * columns
             ));
         }
         let row_bits = rows.ilog2().min(MOST_ROW_BITS);
@@ -134,7 +137,7 @@ impl Windows {
             groups: Groups::ByElement,
             record,
         };
-        let mut sources: Vec<Source> = (0..COLUMNS as usize)
+        let mut sources: Vec<Source> = (0..columns as usize)
             .map(|column| {
                 let names = REGISTERS.map(|name| format!("column{column}.{name}"));
                 source(column, 1 << row_bits, &names, Record::Pairs(WORDS / 2))
@@ -178,9 +181,10 @@ impl Windows {
 
     /// Macros that the program is compiled with.
     pub(crate) fn defines(&self) -> Vec<(String, String)> {
-        [("ROW_BITS", self.row_bits), ("WIDE_KEYS", 1)]
-            .map(|(name, value)| (name.to_owned(), value.to_string()))
-            .to_vec()
+        let of_columns = (self.stands.columns != LEAST_COLUMNS).then_some(self.stands.columns);
+        let of_columns = of_columns.map(|columns| ("COLUMNS", columns));
+        let all = [("ROW_BITS", self.row_bits), ("WIDE_KEYS", 1)].into_iter().chain(of_columns);
+        all.map(|(name, value)| (name.to_owned(), value.to_string())).collect()
     }
 
     fn number(&self, epoch: u64) -> u64 {
@@ -266,7 +270,7 @@ impl Windows {
     ) -> Result<frames::Window, String> {
         use Event::{CrowdedOut, Filtered, Found, Met, Other, Placed, Refused, RefusedAgain};
         use Event::{Replaced, Sent};
-        let columns = COLUMNS as usize;
+        let columns = self.stands.columns as usize;
         let (Some(of_columns), Some([doubts, events, evicted, claims, runs])) =
             (words.get(..columns), words.get(columns..))
         else {
@@ -346,9 +350,15 @@ impl Windows {
         })
     }
 
+    /// What is read of a group.
+    fn read(&self) -> &[Source] {
+        &self.sources[..self.stands.columns as usize + READ]
+    }
+
     /// Bytes of a group's registers.
     fn memory(&self) -> u64 {
-        let words: u64 = self.sources[..COLUMNS as usize + READ]
+        let words: u64 = self
+            .read()
             .iter()
             .map(|source| u64::from(source.elements) * 4 * words_of(source))
             .sum();
@@ -376,6 +386,7 @@ impl Setup for Windows {
         Needs {
             program: "cfs.p4".to_owned(),
             remedy: "build cfs.p4 with -DROW_BITS for the entries of [cfs]",
+            parts: Some(Parts { number: self.stands.columns, ..COLUMNS }),
             sources: self.sources.clone(),
             epoch_tables: vec!["Ingress.windows".to_owned(), pins::TABLE.to_owned()],
             entries: entries.collect(),
@@ -388,7 +399,7 @@ impl Setup for Windows {
 
     fn sources(&self, side: SideKind) -> &[Source] {
         match side {
-            SideKind::Transit | SideKind::Egress => &self.sources[..COLUMNS as usize + READ],
+            SideKind::Transit | SideKind::Egress => self.read(),
             SideKind::Ingress | SideKind::Host => &[],
         }
     }

@@ -23,7 +23,7 @@ use calumma_switch_host::{Session, SystemOffer};
 use calumma_wire::{Role, Side, SideKind, SystemSetup};
 
 use crate::notices::Received;
-use crate::system::{Build, Closed, Constants, EpochEntries, Needs, Setup, System};
+use crate::system::{Build, Closed, Constants, EpochEntries, Needs, Setup, System, Target};
 use crate::tables::TableEntry;
 use crate::{collection, hashes};
 use sketches::{EgressSketches, IngressSketches};
@@ -61,7 +61,7 @@ impl System for ChameleMon {
 
     fn setup(
         &self,
-        _: Role,
+        _: (Role, Target<'_>),
         session: &Session,
         setup: &SystemSetup,
     ) -> Result<Arc<dyn Setup>, String> {
@@ -75,7 +75,7 @@ impl System for ChameleMon {
         }))
     }
 
-    fn build(&self, _: Role, controller: &toml::Table) -> Result<Build, String> {
+    fn build(&self, _: (Role, Target<'_>), controller: &toml::Table) -> Result<Build, String> {
         #[derive(serde::Deserialize)]
         struct Controller {
             #[serde(default)]
@@ -137,6 +137,7 @@ pub fn needs(layout: &Layout) -> Needs {
         program: format!("edge.p4 with {:?} arithmetic", layout.arithmetic),
         remedy: "build the program with the constants that `calumma-switchd contract` writes for that \
                  layout",
+        parts: None,
         sources: described(&Source::ALL, layout),
         epoch_tables: entries::epoch_tables(),
         entries,

@@ -14,7 +14,7 @@ use crate::config::CarrierKind;
 use crate::fits;
 use crate::gatherer::{Run, lock, prepare_ns};
 use crate::marks::{self, Marks};
-use crate::system::{Plan, System};
+use crate::system::{Plan, System, Target};
 
 /// Why a session with a domain is declined: the program records every packet, and those that a
 /// software edge does not count where they enter would be too many here, others lost there.
@@ -59,7 +59,8 @@ impl Measuring {
             return Err(NO_DOMAIN.to_owned());
         }
         let plan = Plan::from(&*setup.plan);
-        let setup = system.setup(self.role(), session, setup)?;
+        let on = (self.role(), Target::Built(&self.program));
+        let setup = system.setup(on, session, setup)?;
         if let Some(driver) = &self.driver {
             let carrier = self.config.carrier.kind;
             fits::check(driver.info(), &setup.needs())

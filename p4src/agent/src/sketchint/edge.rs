@@ -165,6 +165,7 @@ impl Setup for Edge {
             program: format!("{} without ROLE_TRANSIT", super::PROGRAM),
             remedy: "build it with the sizes that `calumma-switchd contract --system sketchint --role edge` \
                      writes for [sketchint] tower_words and pair_buckets",
+            parts: None,
             sources: self.sources.clone(),
             epoch_tables: vec![WINDOWS.to_owned(), INSERTION.to_owned()],
             entries: self.fixed().into_iter().chain(self.gate(0, Step::Sources)).collect(),

@@ -25,7 +25,7 @@ use self::edge::Edge;
 use self::sizes::{SIZES, Sizes};
 use crate::collection::Source;
 use crate::forwarding::INT_VERSION;
-use crate::system::{Build, Closed, Constants, EpochEntries, Needs, Setup, System, Total};
+use crate::system::{Build, Closed, Constants, EpochEntries, Needs, Setup, System, Target, Total};
 use crate::tables::{Match, TableEntry};
 
 /// The program.
@@ -77,7 +77,7 @@ impl System for SketchInt {
 
     fn setup(
         &self,
-        role: Role,
+        (role, _): (Role, Target<'_>),
         session: &Session,
         setup: &SystemSetup,
     ) -> Result<Arc<dyn Setup>, String> {
@@ -107,7 +107,11 @@ impl System for SketchInt {
         Ok(Arc::new(Edge::new(transit, (setup.version, words), &key)?))
     }
 
-    fn build(&self, role: Role, controller: &toml::Table) -> Result<Build, String> {
+    fn build(
+        &self,
+        (role, _): (Role, Target<'_>),
+        controller: &toml::Table,
+    ) -> Result<Build, String> {
         let (domain, node) = (NonZeroU16::MIN, NonZeroU16::MIN);
         let instructions = Instructions::DEFAULT;
         let insertion = Insertion { domain, node, instructions, hops: 1, udp_port: None };
@@ -143,6 +147,7 @@ impl Setup for Transit {
         Needs {
             program: PROGRAM.to_owned(),
             remedy: "it has one size only",
+            parts: None,
             sources: Vec::new(),
             epoch_tables: Vec::new(),
             entries: self.fixed(),

@@ -18,7 +18,7 @@ use calumma_switchd::cfs::Cfs;
 use calumma_switchd::collector::Way;
 use calumma_switchd::config::Config;
 use calumma_switchd::driver::Driver;
-use calumma_switchd::system::System;
+use calumma_switchd::system::{System, Target};
 use calumma_tna::Program;
 use calumma_wire::{Message, Role, SideKind, SystemSetup};
 
@@ -47,8 +47,13 @@ pub(crate) fn asked(setup: &Setup) -> SystemSetup {
 
 /// A switch with the program.
 pub(crate) fn model(role: Role) -> Model {
+    model_of(role, Target::Tofino)
+}
+
+/// One of that chip.
+fn model_of(role: Role, target: Target<'_>) -> Model {
     let controller = format!("[cfs]\nentries = {ENTRIES}");
-    let defines = Cfs.build(role, &controller.parse().unwrap()).unwrap().defines;
+    let defines = Cfs.build((role, target), &controller.parse().unwrap()).unwrap().defines;
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cfs.p4");
     Model::named("cfs", &Program::load(program, &defines).unwrap(), None)
 }
@@ -109,16 +114,22 @@ fn window(reported: &Epoch, setup: &Setup) -> Window {
 
 #[test]
 fn windows_are_right_whoever_controls() {
-    windows_are_right(packets);
+    windows_are_right(packets, Target::Tofino);
+}
+
+/// Nobody says how many columns the program has: it is seen from its registers.
+#[test]
+fn windows_of_a_program_with_six_columns_are_right() {
+    windows_are_right(packets, Target::Tofino2);
 }
 
 #[test]
 fn windows_are_right_whatever_the_cpu_port_loses() {
-    windows_are_right(|port| packets(Lossy::new(port)));
+    windows_are_right(|port| packets(Lossy::new(port)), Target::Tofino);
 }
 
-fn windows_are_right(way: impl Fn(Cable) -> Way) {
-    let mut model = model(Role::Transit);
+fn windows_are_right(way: impl Fn(Cable) -> Way, target: Target<'_>) {
+    let mut model = model_of(Role::Transit, target);
     let mut controller = Controller::of(OFFER.system, EPOCH_MS);
     let way = way(model.cpu.take().unwrap());
     let daemon = started(&model, &controller, way);

@@ -21,11 +21,11 @@ use calumma_sketch::table::Rank;
 use calumma_sketch::{KeyKind, WideKey};
 use calumma_switch_host::Session;
 use calumma_switchd::cfs::Cfs;
-use calumma_switchd::system::System;
+use calumma_switchd::system::{System, Target};
 use calumma_tna::{Entry, Program};
 use calumma_wire::{Role, SideKind, SystemSetup};
 
-use crate::common::{FABRIC, HOST, Numbers, Packet, checksum, packet, transit};
+use crate::common::{CHIPS, FABRIC, HOST, Numbers, Packet, checksum, packet, transit};
 
 const LOCAL: u16 = 3;
 const THROUGH: u16 = 4;
@@ -50,18 +50,18 @@ fn words() -> Words {
 
 /// The modelled edge.
 fn modelled() -> transit::Transit {
-    modelled_by(words())
+    modelled_by(words(), Target::Tofino)
 }
 
-/// One that measures by these words.
-fn modelled_by(words: Words) -> transit::Transit {
+/// One of that chip that measures by these words.
+fn modelled_by(words: Words, target: Target<'_>) -> transit::Transit {
     let path = FilePath::new(env!("CARGO_MANIFEST_DIR")).join("../cfs.p4");
     let controller = format!("[cfs]\nentries = {}", words.entries);
-    let defines = Cfs.build(Role::Edge, &controller.parse().unwrap()).unwrap().defines;
+    let defines = Cfs.build((Role::Edge, target), &controller.parse().unwrap()).unwrap().defines;
     let program = Program::load(path, &defines).unwrap();
     let mut session = transit::session(OFFER.system, words.encode(), FIRST_EPOCH);
     session.systems[0].version = ROWS;
-    let setup = Cfs.setup(Role::Edge, &session, &session.systems[0]).unwrap();
+    let setup = Cfs.setup((Role::Edge, target), &session, &session.systems[0]).unwrap();
     let mut edge = transit::Transit::new(&program, setup);
     for (_, port, to) in WAYS {
         let send = Entry::new("send").exact("ingress_port", port).arg("port", to);
@@ -190,7 +190,16 @@ fn counted(window: &Window) -> Vec<Counted> {
 
 #[test]
 fn an_edge_says_what_a_software_edge_says() {
-    let (mut edge, mut software) = (modelled(), Software::new());
+    an_edge_says_the_same(Target::Tofino);
+}
+
+#[test]
+fn so_does_one_of_six_columns() {
+    an_edge_says_the_same(Target::Tofino2);
+}
+
+fn an_edge_says_the_same(target: Target<'_>) {
+    let (mut edge, mut software) = (modelled_by(words(), target), Software::new());
     let mut numbers = Numbers(17);
     software.advance_to(software.clock.start_of(FIRST_EPOCH - 1));
     let mut of_ipv6 = 0;
@@ -270,6 +279,10 @@ fn an_edge_says_what_a_software_edge_says() {
 /// the windows that a plan is for.
 #[test]
 fn an_edge_pins_what_a_software_edge_pins() {
+    CHIPS.into_iter().for_each(an_edge_pins_the_same);
+}
+
+fn an_edge_pins_the_same(target: Target<'_>) {
     let words = Words { entries: 256, claim: false, ..words() };
     // Of flows that come, and one of IPv6.
     let pins = |seed: u64| -> Pins {
@@ -282,7 +295,7 @@ fn an_edge_pins_what_a_software_edge_pins() {
     };
     let pins = [pins(3), pins(4)];
     let [first, second] = pins.each_ref().map(Pins::encode);
-    let (mut edge, mut software) = (modelled_by(words), Software::by(words, first.clone()));
+    let (mut edge, mut software) = (modelled_by(words, target), Software::by(words, first.clone()));
     edge.plan(FIRST_EPOCH, &first);
     let mut numbers = Numbers(29);
     software.advance_to(software.clock.start_of(FIRST_EPOCH - 1));
@@ -410,7 +423,7 @@ fn a_flow_on_two_sides_is_on_any() {
 fn ipv6_passes_as_it_is_where_edges_measure_ipv4() {
     let mut session = transit::session(OFFER.system, words().encode(), FIRST_EPOCH);
     let names = |session: &Session| {
-        let of = Cfs.setup(Role::Edge, session, &session.systems[0]).unwrap();
+        let of = Cfs.setup((Role::Edge, Target::Tofino), session, &session.systems[0]).unwrap();
         let fixed = of.fixed();
         let on_miss = fixed
             .iter()

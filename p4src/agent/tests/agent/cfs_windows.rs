@@ -8,11 +8,11 @@ use std::sync::Arc;
 use calumma_cfs::frames::{Graded, OFFER, Setup as Words, Window};
 use calumma_sketch::{HashFamily, HashKey, HyperLogLog, WideKey};
 use calumma_switchd::cfs::Cfs;
-use calumma_switchd::system::{Setup, System};
+use calumma_switchd::system::{Setup, System, Target};
 use calumma_tna::Program;
 use calumma_wire::Role;
 
-use crate::common::{HOST, Numbers, marked, packet, transit};
+use crate::common::{CHIPS, HOST, Numbers, marked, packet, transit};
 
 /// A transit in a network that measures IPv6 as well.
 struct Transit {
@@ -20,19 +20,29 @@ struct Transit {
     words: Words,
 }
 
-fn setup(words: Words) -> Result<Arc<dyn Setup>, String> {
+/// Places of a row on either chip.
+fn columns(target: Target<'_>) -> usize {
+    if matches!(target, Target::Tofino2) { 6 } else { 4 }
+}
+
+fn setup(words: Words, target: Target<'_>) -> Result<Arc<dyn Setup>, String> {
     let session = transit::session(OFFER.system, words.encode(), 8);
-    Cfs.setup(Role::Transit, &session, &session.systems[0])
+    Cfs.setup((Role::Transit, target), &session, &session.systems[0])
 }
 
 impl Transit {
     fn new(entries: u32) -> Self {
+        Self::on(Target::Tofino, entries)
+    }
+
+    fn on(target: Target<'_>, entries: u32) -> Self {
         let words = Words { entries, window_epochs: 4, ..Words::default() };
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cfs.p4");
         let controller = format!("systems = [\"cfs\"]\n[cfs]\nentries = {entries}");
-        let defines = Cfs.build(Role::Transit, &controller.parse().unwrap()).unwrap().defines;
+        let defines =
+            Cfs.build((Role::Transit, target), &controller.parse().unwrap()).unwrap().defines;
         let program = Program::load(path, &defines).unwrap();
-        Self { on: transit::Transit::new(&program, setup(words).unwrap()), words }
+        Self { on: transit::Transit::new(&program, setup(words, target).unwrap()), words }
     }
 
     /// What it says of the window that begins with an epoch.
@@ -58,7 +68,11 @@ impl Transit {
 
 #[test]
 fn windows_of_several_epochs_are_counted_right() {
-    let mut transit = Transit::new(2000);
+    CHIPS.into_iter().for_each(windows_are_counted_right);
+}
+
+fn windows_are_counted_right(target: Target<'_>) {
+    let mut transit = Transit::on(target, 2000);
     let family = HashFamily::new(&HashKey::from_bytes([7; 32]));
     let mut numbers = Numbers(11);
     for first in [8, 12] {
@@ -85,6 +99,9 @@ fn windows_of_several_epochs_are_counted_right() {
             transit.on.open(epoch, false);
         }
         let window = transit.window(first).unwrap();
+        // All places of all columns are read.
+        let most = columns(target) * (2000 / columns(target)).next_power_of_two() / 2;
+        assert!(window.entries.len() <= most && window.entries.len() > most * 3 / 4);
         let all: u64 = came.values().map(|it| it[0]).sum();
         assert_eq!(window.totals.packets, all + 4);
         assert!(window.entries.len() > 600, "{} of {} flows", window.entries.len(), came.len());
@@ -149,7 +166,11 @@ fn a_flow_with_two_entries_is_one_that_is_not_exact() {
 /// Words that no packets make are no window.
 #[test]
 fn words_that_contradict_each_other_are_refused() {
-    let mut transit = Transit::new(256);
+    CHIPS.into_iter().for_each(contradictions_are_refused);
+}
+
+fn contradictions_are_refused(target: Target<'_>) {
+    let mut transit = Transit::on(target, 256);
     transit.on.open(8, true);
     let packet = packet(&mut Numbers(5));
     transit.on.switch.inject(HOST, &marked(&packet, 0));
@@ -179,7 +200,7 @@ fn words_that_contradict_each_other_are_refused() {
 /// What the program is not made for is refused with the reason.
 #[test]
 fn setups_that_the_program_is_not_made_for_are_refused() {
-    let refused = |words: Words| setup(words).err().unwrap();
+    let refused = |words: Words| setup(words, Target::Tofino).err().unwrap();
     let words = Words { grade: Graded::Greedy, ..Words::default() };
     assert_eq!(
         refused(words),
@@ -194,7 +215,11 @@ fn setups_that_the_program_is_not_made_for_are_refused() {
 /// Claims follow from a window that is full, for the one after the next.
 #[test]
 fn a_full_table_claims_less_from_the_window_after_the_next_on() {
-    let mut transit = Transit::new(256);
+    CHIPS.into_iter().for_each(a_full_table_claims_less);
+}
+
+fn a_full_table_claims_less(target: Target<'_>) {
+    let mut transit = Transit::on(target, 256);
     let limit = |transit: &Transit, epoch: u64| {
         let gate = transit.on.setup.epoch(epoch, &[]).unwrap().gate;
         gate[0].args.iter().find(|(name, _)| *name == "limit").unwrap().1

@@ -11,10 +11,12 @@ use calumma_switchd::chamelemon::{self, ChameleMon, program};
 use calumma_switchd::config::CarrierKind;
 use calumma_switchd::sketchint::sizes::Sizes;
 use calumma_switchd::sketchint::{SketchInt, logarithms};
-use calumma_switchd::system::{self, Build, System};
+use calumma_switchd::system::{self, Build, System, Target};
 use calumma_switchd::{fits, hashes, marks};
 use calumma_tna::Program;
 use calumma_wire::Role;
+
+use crate::common::CHIPS;
 
 /// The systems of a release that has these programs.
 static SYSTEMS: [&dyn System; 4] = [&ChameleMon, &SketchInt, &Cfs, &Hops::EVERYWHERE];
@@ -59,7 +61,7 @@ fn described_as(file: &str, defines: &[(String, String)]) -> String {
 fn a_described_program_is_recognised_and_fits_its_own_system() {
     let systems: [&dyn System; 3] = [&Hops::EVERYWHERE, &SketchInt, &Cfs];
     let [hops, sketchint, cfs] = systems.map(|system| {
-        let built = system.build(system.roles()[0], &toml::Table::new()).unwrap();
+        let built = system.build((system.roles()[0], Target::Tofino), &toml::Table::new()).unwrap();
         described_as(system.program(), &built.defines)
     });
     let wrapping: toml::Table = "[layout]\narithmetic = \"wrapping\"".parse().unwrap();
@@ -71,10 +73,12 @@ fn a_described_program_is_recognised_and_fits_its_own_system() {
         let system = system::of_program(&SYSTEMS, &info).unwrap();
         assert_eq!(system.name(), name);
         for &role in system.roles() {
-            fits::check(&info, &system.build(role, &wrapping).unwrap().needs).unwrap();
+            let on = (role, Target::Built(&info));
+            fits::check(&info, &system.build(on, &wrapping).unwrap().needs).unwrap();
         }
         for other in SYSTEMS.iter().filter(|other| other.name() != name) {
-            let Build { needs, .. } = other.build(other.roles()[0], &wrapping).unwrap();
+            let on = (other.roles()[0], Target::Built(&info));
+            let Build { needs, .. } = other.build(on, &wrapping).unwrap();
             assert!(
                 fits::check(&info, &needs).is_err(),
                 "{name} is no program of {}",
@@ -86,8 +90,38 @@ fn a_described_program_is_recognised_and_fits_its_own_system() {
         assert!(system::of_program(&SYSTEMS, &info).is_none());
     }
     let wrong: toml::Table = "[layout]\narrays = 4".parse().unwrap();
-    let problem = ChameleMon.build(Role::Edge, &wrong).unwrap_err();
+    let problem = ChameleMon.build((Role::Edge, Target::Tofino), &wrong).unwrap_err();
     assert!(problem.contains("arrays = 4"), "{problem}");
+}
+
+/// How many columns a program has is seen from it; one that was changed for another is no longer
+/// the one that is driven.
+#[test]
+fn columns_are_those_of_the_program_that_is_there() {
+    let build = |target| Cfs.build((Role::Edge, target), &toml::Table::new());
+    let described = CHIPS.map(|chip| described_as("cfs.p4", &build(chip).unwrap().defines));
+    let built = described.each_ref().map(|text| Info::from_json(&[text.as_bytes()]).unwrap());
+    let needs = built.each_ref().map(|info| build(Target::Built(info)).unwrap().needs);
+    let columns = needs.each_ref().map(|needs| needs.parts.unwrap().number);
+    assert_eq!(columns, [4, 6]);
+    for (info, needs) in built.iter().zip(&needs) {
+        fits::check(info, needs).unwrap();
+    }
+    let wrong = fits::check(&built[1], &needs[0]).unwrap_err().to_string();
+    let named = "6 of Ingress.rows.column*.standing.words, and measuring goes by 4";
+    assert!(wrong.contains(named), "{wrong}");
+    let wrong = fits::check(&built[0], &needs[1]).unwrap_err().to_string();
+    assert!(wrong.contains("4 of ") && wrong.contains("by 6: another build"), "{wrong}");
+    // Its registers have another size than rows of six places would.
+    let larger = "[cfs]\nentries = 32768".parse().unwrap();
+    let of_larger = Cfs.build((Role::Edge, Target::Built(&built[1])), &larger).unwrap().needs;
+    let wrong = fits::check(&built[1], &of_larger).unwrap_err().to_string();
+    assert!(wrong.contains("holds 4096 elements") && wrong.contains("-DROW_BITS"), "{wrong}");
+    // Of five, nothing is known.
+    let five = described[1].replace("column5.standing", "column9.standing");
+    let five = Info::from_json(&[five.as_bytes()]).unwrap();
+    let refused = build(Target::Built(&five)).unwrap_err();
+    assert!(refused.contains("has 5 columns: build cfs.p4 with 4, or with"), "{refused}");
 }
 
 fn problem(description: &str, layout: &Layout) -> Option<String> {

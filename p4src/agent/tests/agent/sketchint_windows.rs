@@ -19,7 +19,7 @@ use calumma_sketchint::frames::{
 };
 use calumma_sketchint::plane::{Leaving, SinkSetup, SinkWindow};
 use calumma_switchd::sketchint::SketchInt;
-use calumma_switchd::system::{Setup, System};
+use calumma_switchd::system::{Setup, System, Target};
 use calumma_tna::Entry;
 use calumma_wire::{Role, SideKind};
 
@@ -54,7 +54,7 @@ fn setup_of(version: u8, words: &Words) -> Result<Arc<dyn Setup>, String> {
     let mut session = session(OFFER.system, words.encode(), 8);
     session.systems[0].plan = Plan::default().encode();
     session.systems[0].version = version;
-    SketchInt.setup(Role::Edge, &session, &session.systems[0])
+    SketchInt.setup((Role::Edge, Target::Tofino), &session, &session.systems[0])
 }
 
 /// What a software switch does with the packets of a window.

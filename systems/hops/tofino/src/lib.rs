@@ -16,7 +16,7 @@ use calumma_switch_host::{Session, SystemOffer};
 use calumma_switchd::chamelemon::measures_ipv6;
 use calumma_switchd::collection::{Groups, Record, Source};
 use calumma_switchd::hashes;
-use calumma_switchd::system::{Build, Closed, EpochEntries, Needs, Setup, System};
+use calumma_switchd::system::{Build, Closed, EpochEntries, Needs, Setup, System, Target};
 use calumma_switchd::tables::{Match, TableEntry};
 use calumma_wire::{Role, Side, SideKind, SystemSetup};
 
@@ -67,7 +67,7 @@ impl System for Hops {
 
     fn setup(
         &self,
-        role: Role,
+        (role, _): (Role, Target<'_>),
         session: &Session,
         setup: &SystemSetup,
     ) -> Result<Arc<dyn Setup>, String> {
@@ -78,7 +78,7 @@ impl System for Hops {
         Ok(Arc::new(Cells::new(role, &hash_key(&session.hash_key), measures_ipv6(session))))
     }
 
-    fn build(&self, _: Role, _: &toml::Table) -> Result<Build, String> {
+    fn build(&self, _: (Role, Target<'_>), _: &toml::Table) -> Result<Build, String> {
         let needs = Cells::new(Role::Transit, &HashKey::from_bytes([0; 32]), true).needs();
         Ok(Build { constants: None, defines: Vec::new(), needs })
     }
@@ -136,6 +136,7 @@ impl Setup for Cells {
         Needs {
             program: "hops.p4".to_owned(),
             remedy: "it has one size only",
+            parts: None,
             sources: self.sources.to_vec(),
             epoch_tables: vec!["Egress.open".to_owned(), "Ingress.passing".to_owned()],
             entries: self.fixed().into_iter().chain(gates).collect(),

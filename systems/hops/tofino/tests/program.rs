@@ -11,7 +11,7 @@ use calumma_hops::frames::{Counts, OFFER, Packets, Setup as Words};
 use calumma_hops_tofino::Hops;
 use calumma_sketch::WideKey;
 use calumma_switch_host::Session;
-use calumma_switchd::system::System;
+use calumma_switchd::system::{System, Target};
 use calumma_tna::Program;
 use calumma_wire::Role;
 
@@ -25,7 +25,9 @@ fn session(setup: Words) -> Session {
 fn transit() -> Transit {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../p4src/hops.p4");
     let session = session(Words { flows: 9, window: 1 });
-    let setup = Hops::ON_TRANSITS.setup(Role::Transit, &session, &session.systems[0]).unwrap();
+    let setup = Hops::ON_TRANSITS
+        .setup((Role::Transit, Target::Tofino), &session, &session.systems[0])
+        .unwrap();
     Transit::new(&Program::load(path, &[]).unwrap(), setup)
 }
 
@@ -119,6 +121,7 @@ fn packets_of_ipv6_are_among_the_others() {
 #[test]
 fn a_window_of_several_epochs_is_refused() {
     let session = session(Words { flows: 9, window: 2 });
-    let refused = Hops::ON_TRANSITS.setup(Role::Transit, &session, &session.systems[0]);
+    let refused =
+        Hops::ON_TRANSITS.setup((Role::Transit, Target::Tofino), &session, &session.systems[0]);
     assert!(refused.err().unwrap().starts_with("window = 2"));
 }

@@ -13,12 +13,16 @@ use calumma_switchd::chamelemon::{entries, program};
 use calumma_switchd::config::CarrierKind;
 use calumma_switchd::hashes;
 use calumma_switchd::marks::{self, Marks};
+use calumma_switchd::system::Target;
 use calumma_switchd::tables::{Match, TableEntry};
 use calumma_tna::{Entry, FieldMatch, Program, Switch};
 use calumma_wire::DEFAULT_FABRIC_MTU;
 
 pub(crate) const HOST: u16 = 1;
 pub(crate) const FABRIC: u16 = 2;
+
+/// Both chips, for which programs may be built otherwise.
+pub(crate) const CHIPS: [Target<'static>; 2] = [Target::Tofino, Target::Tofino2];
 
 /// A modelled switch with one host port and one fabric port, and what a software edge has.
 pub(crate) struct Pair {

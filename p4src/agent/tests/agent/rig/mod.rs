@@ -21,7 +21,7 @@ use calumma_switch_host::{Signals, unix_ns};
 use calumma_switchd::chamelemon::program;
 use calumma_switchd::collector::Way;
 use calumma_switchd::config::Config;
-use calumma_switchd::system::{Build, Constants, System};
+use calumma_switchd::system::{Build, Constants, System, Target};
 use calumma_switchd::{SYSTEMS, daemon};
 use calumma_tna::{Program, Switch};
 use calumma_tna_driver::{Driver, Pipe, Port};
@@ -89,7 +89,7 @@ fn sources(program: &str) -> Folder {
 /// The program of a system on switches of that role, built for a controller's configuration.
 pub(crate) fn built(system: &dyn System, role: Role, controller: &str) -> Program {
     let Build { constants, defines, .. } =
-        system.build(role, &controller.parse().unwrap()).unwrap();
+        system.build((role, Target::Tofino), &controller.parse().unwrap()).unwrap();
     let folder = sources(system.program());
     if let Some(Constants { file, text }) = constants {
         std::fs::write(folder.0.join(file), text).unwrap();
