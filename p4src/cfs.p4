@@ -5,7 +5,7 @@
 // A packet is recorded once, as it is received, in the window of the timestamp bit that it carries,
 // or gets here where a host sent it; a window may last for many epochs, and its group is what the
 // control plane says. All of it is in the ingress, which also knows whether a packet leaves for a
-// host. Each part is a control in include/cfs/.
+// host; loops are looked for at egress. Each part is a control in include/cfs/.
 
 #include <core.p4>
 #if __TARGET_TOFINO__ == 2
@@ -36,6 +36,12 @@ const bit<32> PENDING = 1 << 12;
 const bit<32> EVENTS = 1 << 4;
 const bit<32> RUNS = 1 << 12;
 
+// Cells of the guard against loops.
+#ifndef CELL_BITS
+#define CELL_BITS 16
+#endif
+const bit<32> CELLS = 1 << CELL_BITS;
+
 // Flows that are pinned in both groups. There is room for twice the most that plans name, so that
 // each finds a place however their hashes fall.
 const bit<32> PINS = 1 << 14;
@@ -44,10 +50,26 @@ header bridge_h {
     bit<8> kind;
     bit<8> recorded;
     bit<8> stays;          // 1: from host to host of this switch
+    bit<16> ttl;           // with which it came, if loops are looked for by it; else 0
+    bit<16> cell;          // where its flow is looked for then
+    bit<16> fingerprint;   // with the bit of the window's group
     bit<16> end;
 }
 
-const bit<16> BRIDGE_BYTES = 5;
+const bit<16> BRIDGE_BYTES = 11;
+
+// What a notice says of a packet that came with another time to live than others of its flow, in a
+// stream for each group.
+header notice_h {
+    bit<8> kind;
+    bit<8> stream;
+    bit<32> number;
+    bit<32> src;
+    bit<32> dst;
+    bit<32> ports;
+    bit<8> protocol;
+    bit<8> ttl;
+}
 
 // Half of the words of a place.
 header record_h {
@@ -78,6 +100,7 @@ header resubmit_h {
 
 #define RESUBMITS 1
 #define WORDS
+#define NOTICES
 
 #include "include/headers.p4"
 #include "include/parsing.p4"
@@ -92,6 +115,8 @@ header resubmit_h {
 #include "include/cfs/column.p4"
 #include "include/cfs/notes.p4"
 #include "include/cfs/rows.p4"
+#include "include/notices.p4"
+#include "include/cfs/guard.p4"
 #include "include/marking.p4"
 #include "include/forwarding.p4"
 
@@ -107,6 +132,12 @@ control Carried(in headers_t hdr, out bit<1> ipv6, out bit<1> timestamp) {
         }
     }
 }
+
+#if CELL_BITS < 16
+#define CELL(word) (bit<16>)(word[CELL_BITS - 1:0])
+#else
+#define CELL(word) word
+#endif
 
 #define AIM(name, column, access) action name() { request.column = access; }
 
@@ -154,6 +185,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
     bit<1> nowhere;
     bit<2> side;
     bit<1> is_second;
+    bit<1> watched;
     bit<8> recorded;
     bool marks;
     bool marks6;
@@ -339,6 +371,12 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
         meta.resubmitted.padding = 0;
     }
 
+    action watch() {
+        hdr.bridge.ttl = 8w0 ++ ttl;
+        hdr.bridge.cell = CELL(meta.hashes.low1);
+        hdr.bridge.fingerprint = meta.hashes.high1[14:0] ++ window.group;
+    }
+
     apply {
         request = { false, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING,
 #if COLUMNS > 4
@@ -438,12 +476,15 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
         }
         rows.apply(request, again, nowhere, standing, ttl, side, meta.resubmitted.second[0:0],
                    claimed, goes_on, window, meta.hashes, row, note, hdr.collect.next, own,
-                   hdr.record, hdr.word, resubmits, is_second, place);
+                   hdr.record, hdr.word, resubmits, is_second, place, watched);
         if (resubmits) {
             once_more();
         }
 
-        hdr.bridge = { UNMEASURED, recorded, 7w0 ++ single, 0 };
+        hdr.bridge = { UNMEASURED, recorded, 7w0 ++ single, 0, 0, 0, 0 };
+        if (watched == 1) {
+            watch();
+        }
         if (request.collects) {
             hdr.bridge.kind = COLLECTING;
         } else if (meta.measured) {
@@ -498,6 +539,7 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
     Remember() before;
     Marking() marking;
     CollectionProgress() progress;
+    Guard() guard;
     Counter<bit<64>, bit<2>>(4, CounterType_t.PACKETS) packets;
     mark_t given_back;
     bit<1> to_host;
@@ -553,6 +595,8 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
         compare();
         if (meta.kind == COLLECTING || meta.kind == CONTINUED) {
             progress.apply(hdr.collect, meta.kind);
+        } else if (meta.kind == NOTICE) {
+            hdr.ethernet.type = TYPE_COLLECT;
         } else if (missing != 0) {
             discard();
         } else if (hdr.bridge.recorded == RECORDED) {
@@ -562,6 +606,9 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
             marking.apply(hdr.ipv4.mark, given_back, meta.changed);
         } else if (takes_back6 && hdr.ipv6.isValid() && to_host == 1 && hdr.bridge.stays == 0) {
             give_back6();
+        }
+        if (meta.kind == MEASURED && hdr.bridge.ttl != 0) {
+            guard.apply(hdr, meta, eg_dprsr_md);
         }
         hdr.bridge.setInvalid();
     }

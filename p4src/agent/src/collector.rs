@@ -1,6 +1,7 @@
 //! Takes finished groups out of the switch and clears them: by packets through the CPU port, or by
 //! reads through the driver.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -98,6 +99,11 @@ impl Collector {
     /// Takes the notices that wait at the CPU port.
     pub fn receive(&mut self) {
         receive(&mut self.way, &mut self.inbox);
+    }
+
+    /// What notices said that came since this was asked last, each with its stream.
+    pub fn news(&mut self) -> VecDeque<(u8, Vec<u8>)> {
+        self.inbox.news()
     }
 
     /// What came of the events that have these numbers, by stream. Waits a little for notices that

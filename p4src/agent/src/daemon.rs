@@ -10,7 +10,7 @@ use anyhow::Context;
 use calumma_interface::Interface;
 use calumma_switch_host::metrics::Readers;
 use calumma_switch_host::{Conversation, Identity, MOST_HELD, Signals, Supervisor, unix_ns};
-use calumma_wire::{Marking, SwitchKind, SystemId};
+use calumma_wire::{Marking, Message, SwitchKind, SystemId};
 use tracing::{error, info, warn};
 
 use crate::collector::Way;
@@ -186,6 +186,9 @@ fn deliver(conversation: &mut Conversation, system: SystemId, setup: &dyn Setup,
         },
         Part::Sealed { epoch, late } => {
             conversation.sealed(system, epoch, late);
+        }
+        Part::Notice { epoch, body } => {
+            conversation.tell(&Message::Notice { system, epoch, body });
         }
     }
 }

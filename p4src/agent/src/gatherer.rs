@@ -60,6 +60,8 @@ pub(crate) enum Part {
     Side { closed: Closed, words: Vec<Vec<u32>>, totals: Option<Vec<(String, u64)>> },
     /// No packet of the epoch, or of the window that begins with it, can be recorded any more.
     Sealed { epoch: u64, late: (u64, Vec<u8>) },
+    /// What is reported before the window that begins with the epoch is over.
+    Notice { epoch: u64, body: Vec<u8> },
 }
 
 /// The plans that hold and will; the controller changes them.
@@ -159,6 +161,7 @@ impl Gatherer {
     fn step(&mut self) -> Result<ControlFlow<()>, ClientError> {
         self.collector.receive();
         let now_ns = unix_ns();
+        self.report(now_ns);
         let mut most = NAP;
         if let Some(&epoch) = self.clean.first() {
             let due_ns = self.clock.arm_time(epoch) - prepare_ns(&self.clock);
@@ -201,6 +204,16 @@ impl Gatherer {
             Err(RecvTimeoutError::Disconnected) => return Ok(ControlFlow::Break(())),
         }
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// Lets the system see the notices that have come, and sends what it reports at once.
+    fn report(&mut self, now_ns: u64) {
+        for (stream, body) in self.collector.news() {
+            self.setup.noticed(now_ns, stream, &body);
+        }
+        if let Some((epoch, body)) = self.setup.notice(now_ns) {
+            let _ = self.channels.parts.send(Part::Notice { epoch, body });
+        }
     }
 
     /// When a group that was recorded in from `epoch` on must be out of the switch: as its next

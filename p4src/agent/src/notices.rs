@@ -11,11 +11,14 @@
 //! its timestamp bit is opened again, in [`Setup::seal`]. A stream of
 //! events that belong to one group only should be of that group's parity.
 //!
-//! Copies must not starve collection, which shares the CPU port: of each stream at most [`BUDGET`]
+//! A system that reports some of it before its window is over is given what each notice says as it
+//! comes as well ([`Setup::noticed`]).
+//!
+//! Copies must not starve collection, which shares the CPU port: of each stream at most `most`
 //! are sent from one arming of an epoch to the next, and [`KEPT`] of the newest are kept. Of others
 //! only the number is known, as of those that were lost.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use crate::collection::ETHER_TYPE;
@@ -33,11 +36,11 @@ const HEADER: usize = 6;
 /// Bytes of a packet that its copy keeps beside the notice: up to the ports, whatever the headers.
 pub const FRONT: usize = 96;
 
-/// Most notices of a stream that are sent in an epoch.
+/// Most notices of a stream that are sent in an epoch, where few are wanted.
 pub const BUDGET: u32 = 1024;
 
-/// Most notices of a stream that wait for their epoch's end: more than are sent in three epochs.
-pub const KEPT: usize = 4096;
+/// Most notices of a stream that wait for their window's end: few systems have that many sent.
+pub const KEPT: usize = 1 << 15;
 
 /// Where a program numbers its notices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +54,8 @@ pub struct Streams {
     ///
     /// [`Setup::numbered`]: crate::system::Setup::numbered
     pub has_register: bool,
+    /// Most notices of each that are sent in an epoch.
+    pub most: u32,
 }
 
 impl Streams {
@@ -80,13 +85,13 @@ impl Streams {
     }
 
     /// Its entries from now on, where the next events of the streams have these numbers: another
-    /// [`BUDGET`] each, by that mirror session.
+    /// [`most`](Self::most) each, by that mirror session.
     pub fn allow(self, next: &[u32], session: u16) -> Vec<TableEntry> {
         let entry = |(stream, &next): (u32, &u32)| TableEntry {
             table: self.budgets(),
             keys: vec![("stream", Match::Exact(stream))],
             action: "allow",
-            args: vec![("up_to", next.wrapping_add(BUDGET)), ("by", session.into())],
+            args: vec![("up_to", next.wrapping_add(self.most)), ("by", session.into())],
         };
         (0..).zip(next).map(entry).collect()
     }
@@ -172,6 +177,9 @@ impl Received {
 pub struct Inbox {
     /// By stream, the newest, in the order in which they came, by number.
     streams: BTreeMap<u8, Stream>,
+    /// What came since this was asked last, with its stream; the oldest are missing where that is
+    /// more than is kept.
+    news: VecDeque<(u8, Vec<u8>)>,
 }
 
 #[derive(Debug, Default)]
@@ -187,8 +195,18 @@ impl Inbox {
     /// Takes a packet from the CPU port; false where it is no notice.
     pub fn take(&mut self, packet: &[u8]) -> bool {
         let Some((stream, number, body)) = parse(packet) else { return false };
-        self.streams.entry(stream).or_default().put(number, body.to_vec());
+        if self.streams.entry(stream).or_default().put(number, body.to_vec()) {
+            self.news.push_back((stream, body.to_vec()));
+            let over = self.news.len().saturating_sub(KEPT);
+            self.news.drain(..over);
+        }
         true
+    }
+
+    /// What notices said that came since this was asked last, in the order in which they came, each
+    /// with its stream.
+    pub fn news(&mut self) -> VecDeque<(u8, Vec<u8>)> {
+        std::mem::take(&mut self.news)
     }
 
     /// What came of the events that have these numbers, by stream.
@@ -224,10 +242,12 @@ impl Inbox {
 }
 
 impl Stream {
-    fn put(&mut self, number: u32, body: Vec<u8>) {
+    /// Keeps one; gives whether it was not there.
+    fn put(&mut self, number: u32, body: Vec<u8>) -> bool {
         self.came += 1;
-        if let Some((before, _)) = self.bodies.insert(number, (self.came, body)) {
-            self.order.remove(&before);
+        let before = self.bodies.insert(number, (self.came, body));
+        if let Some((before, _)) = &before {
+            self.order.remove(before);
         }
         self.order.insert(self.came, number);
         if self.order.len() > KEPT
@@ -235,6 +255,7 @@ impl Stream {
         {
             self.bodies.remove(&oldest);
         }
+        before.is_none()
     }
 }
 
@@ -276,6 +297,9 @@ mod tests {
         let received = inbox.received(5, &around(u32::MAX - 1, 3));
         assert_eq!((bodies(&received), received.missing), (vec![1, 2, 4], 2));
         assert_eq!(received.events(), 5);
+        let news = inbox.news().into_iter().map(|(stream, body)| (stream, body[0]));
+        assert!(news.eq([(5, 4), (5, 2), (5, 1), (5, 9)]), "each once");
+        assert!(inbox.news().is_empty());
         // They may be asked for again, in parts, and are of their stream.
         assert_eq!(bodies(&inbox.received(5, &around(u32::MAX, 2))), [2, 4]);
         assert_eq!(inbox.received(5, &(7..7)), Received::default());

@@ -178,6 +178,16 @@ pub trait Setup: Send + Sync {
     /// Words that are not those of a group of this setup.
     fn side(&self, closed: &Closed, words: &[Vec<u32>]) -> Result<Side, String>;
 
+    /// Takes what a notice of a stream says, as it comes.
+    fn noticed(&self, _now_ns: u64, _stream: u8, _body: &[u8]) {}
+
+    /// What is to be reported before its window is over, in the system's own format, and the
+    /// window's first epoch. Asked many times an epoch; what it gives is sent once, and lost
+    /// without a connection.
+    fn notice(&self, _now_ns: u64) -> Option<(u64, Vec<u8>)> {
+        None
+    }
+
     /// What is sent when no packet of an epoch, or of the window that begins with it, can be
     /// recorded any more: how many came too late, and what else the system says of these. So many
     /// were `counted`, and `notices` came of them, by stream.

@@ -21,7 +21,7 @@ control Rows(inout request_t request, in bool again, in bit<1> nowhere, in bit<3
              in bit<8> ttl, in bit<2> side, in bit<1> second, in bit<1> claimed, in bit<1> goes_on,
              in window_t window, in hashes_t hashes, in index_t row, in index_t note,
              in index_t next, inout entry_t own, inout record_h record, inout word_h word,
-             out bool resubmits, out bit<1> is_second, out bit<8> place) {
+             out bool resubmits, out bit<1> is_second, out bit<8> place, out bit<1> watched) {
     Column() column0;
     Column() column1;
     Column() column2;
@@ -147,6 +147,7 @@ control Rows(inout request_t request, in bool again, in bit<1> nowhere, in bit<3
         resubmits = false;
         is_second = 0;
         place = 0;
+        watched = 0;
         kinds = 0;
         if (request.columns == RECORD && nowhere == 0) {
             records = 1;
@@ -269,6 +270,11 @@ control Rows(inout request_t request, in bool again, in bit<1> nowhere, in bit<3
         }
         if (kinds != 0) {
             request.doubts = RECORD;
+        }
+        // Loops are looked for by packets that have no entry, and by those that came with another
+        // time to live than their entry's first one, which no register has room for.
+        if (records == 1 && !resubmits && placed == 0 && (found == 0 || other_ttl != 0)) {
+            watched = 1;
         }
         doubts.apply(request.doubts, at_pending, kinds, kinds_there);
         if (!request.collects) {

@@ -5,10 +5,12 @@
 //! of it is `calumma-cfs-analysis`.
 
 pub mod frames;
+mod lives;
 pub mod plane;
 mod sums;
 mod turns;
 
+pub use lives::Lives;
 pub use plane::Cfs;
 pub use sums::Sums;
 pub use turns::Turns;

@@ -7,7 +7,8 @@ mod samples;
 use std::path::PathBuf;
 
 use calumma_cfs::frames::{
-    Graded, Holding, Hop, Notice, Overrides, Pins, Plan, PortHops, ROWS, Setup, Window,
+    Graded, Holding, Hop, Notice, Overrides, Pins, Plan, PortHops, ROWS, ROWS_GUARD, Setup,
+    Suspects, Window,
 };
 use calumma_sketch::grade::HopRule;
 use calumma_sketch::residual::ARRAYS;
@@ -276,5 +277,18 @@ fn switches_with_rows_say_what_the_golden_files_of_version_13_hold() {
     let mut window = samples::dual();
     window.entries[0].rank = Rank::new(0, 0);
     let golden = check_in("v13", "window-rows", &window.encode());
+    assert_eq!(Window::decode(&golden, &setup), Ok(window));
+}
+
+/// The same with what they say of loops.
+#[test]
+fn switches_with_rows_that_watch_say_what_the_golden_files_of_version_14_hold() {
+    let (newest, _) = samples::with_sums();
+    let setup = Setup { residual: None, guard: true, ..newest }.known_to(ROWS_GUARD);
+    let golden = check_in("v14", "setup-rows", &setup.encode());
+    assert_eq!(Setup::decode(&golden), Ok(setup));
+    let suspects = Some(Suspects { flows: samples::notice().flows, missed: 29 });
+    let window = Window { suspects, ..samples::dual() };
+    let golden = check_in("v14", "window-rows", &window.encode());
     assert_eq!(Window::decode(&golden, &setup), Ok(window));
 }

@@ -10,7 +10,7 @@ use calumma_plane::worker::Path;
 use calumma_plane::{Counters, MarkedRun};
 use calumma_sketch::{KeyKind, WideKey};
 use calumma_switch_host::{Conversation, Identity, MOST_HELD, Pipe};
-use calumma_wire::{Role, SwitchKind};
+use calumma_wire::{Message, Role, SwitchKind};
 
 use super::Setup;
 use super::clock::SwitchClock;
@@ -177,11 +177,14 @@ impl Node {
                 Switch::Tofino(tofino) => {
                     for finished in tofino.step(shown_ns)? {
                         match finished {
-                            Finished::Side(side) => self.conversation.side(side),
+                            Finished::Side(side) => drop(self.conversation.side(side)),
                             Finished::Sealed { system, epoch, late } => {
-                                self.conversation.sealed(system, epoch, late)
+                                self.conversation.sealed(system, epoch, late);
                             }
-                        };
+                            Finished::Notice { system, epoch, body } => {
+                                self.conversation.tell(&Message::Notice { system, epoch, body });
+                            }
+                        }
                     }
                 }
             }

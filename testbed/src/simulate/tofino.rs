@@ -62,6 +62,15 @@ pub(super) enum Finished {
         /// Packets that came too late, and what else the system says of them.
         late: (u64, Vec<u8>),
     },
+    /// What is reported before the window that begins with the epoch is over.
+    Notice {
+        /// The system.
+        system: SystemId,
+        /// The epoch.
+        epoch: u64,
+        /// What its controller reads.
+        body: Vec<u8>,
+    },
 }
 
 /// A modelled switch.
@@ -201,7 +210,8 @@ impl Tofino {
             self.idle_until_ns = shown_ns + IDLE_NS;
             return Ok(Vec::new());
         };
-        let finished = session.step(shown_ns)?;
+        let mut finished = session.step(shown_ns)?;
+        finished.extend(session.notice(shown_ns));
         if session.is_over
             && let Some(next) = self.next.take()
         {
@@ -420,6 +430,15 @@ impl Session {
             _ => None,
         };
         Ok(finished.into_iter().collect())
+    }
+
+    /// What the system reports of the notices that have come.
+    fn notice(&mut self, shown_ns: u64) -> Option<Finished> {
+        for (stream, body) in self.noticing.news() {
+            self.setup.noticed(shown_ns, stream, &body);
+        }
+        let (epoch, body) = self.setup.notice(shown_ns)?;
+        Some(Finished::Notice { system: self.id, epoch, body })
     }
 
     /// Fills the tables of an epoch; packets of the last one with its timestamp bit are no longer

@@ -9,13 +9,16 @@
 //! at every switch, whichever keys its edges measure by.
 
 mod claims;
+mod guard;
 mod pins;
 mod rows;
 mod window;
 
 use std::sync::Arc;
 
-use calumma_cfs::frames::{GUARD_SINCE, OFFER, ROWS, Setup as Words};
+use calumma_cfs::frames::{
+    GUARD_SINCE, NOTICE_SINCE, OFFER, ROWS, ROWS_GUARD, Setup as Words, knows,
+};
 use calumma_chamelemon::frames::hash_key;
 use calumma_sketch::HashKey;
 use calumma_switch_host::{Session, SystemOffer};
@@ -46,14 +49,14 @@ pub struct Cfs;
 
 impl System for Cfs {
     fn offer(&self) -> SystemOffer {
-        // Its rows don't watch flows without an entry for loops.
+        // Of what came then it has some, which its other offer has.
         let offer = Offer { highest: GUARD_SINCE - 1, ..OFFER };
         SystemOffer { offer, held: true }
     }
 
     fn offers(&self) -> Vec<SystemOffer> {
         let first = self.offer();
-        let offer = Offer { lowest: ROWS, highest: ROWS, ..OFFER };
+        let offer = Offer { lowest: ROWS, highest: ROWS_GUARD, ..OFFER };
         vec![first, SystemOffer { offer, ..first }]
     }
 
@@ -93,7 +96,8 @@ impl System for Cfs {
         let clock = Some(session.clock);
         let stands = Stands { role, ipv6: measures_ipv6(session), columns: columns(target)? };
         let pinning = Pinning::new(setup, words);
-        let windows = Windows::new(words, stands, &key, clock)?.by(pinning);
+        let reports = knows(setup.version, NOTICE_SINCE);
+        let windows = Windows::new(words, stands, &key, clock)?.by(pinning, reports);
         windows.check(&setup.plan)?;
         Ok(Arc::new(windows))
     }
@@ -104,7 +108,7 @@ impl System for Cfs {
         controller: &toml::Table,
     ) -> Result<Build, String> {
         let section = controller.get(self.name()).and_then(toml::Value::as_table);
-        let mut setup = Words::default();
+        let mut setup = Words { guard: true, ..Words::default() };
         if let Some(entries) = section.and_then(|section| section.get("entries")) {
             let entries = entries.as_integer().and_then(|entries| u32::try_from(entries).ok());
             setup.entries = entries.ok_or("[cfs] entries is no number of flows")?;

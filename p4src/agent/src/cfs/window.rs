@@ -11,6 +11,7 @@ use calumma_sketch::{FlowKey, HashFamily, HashKey, HyperLogLog, KeyKind};
 use calumma_wire::{Role, Side, SideKind};
 
 use super::claims::Claimed;
+use super::guard::{self, Watch};
 use super::pins::{self, Pinned, Pinning};
 use super::rows::{DOUBTS, FILTER, Graded, Held, REGISTERS, WORDS};
 use super::{COLUMNS, HLL_BITS, LEAST_COLUMNS, MOST_ROW_BITS};
@@ -87,6 +88,8 @@ pub(crate) struct Windows {
     pinning: Pinning,
     claims: Mutex<Claimed>,
     sums: Mutex<Sums>,
+    /// Flows that go round, for a controller that reads notices.
+    watch: Option<Mutex<Watch>>,
     /// Flows of IPv6 that were pinned, and had no entry for that, by windows.
     pins_ipv6: AtomicU64,
 }
@@ -158,7 +161,7 @@ impl Windows {
         let first = if setup.claim { Claims::ALL } else { Claims::NONE };
         let claims = Mutex::new(Claimed::new(first));
         let (hash_key, family) = (key.id(), HashFamily::new(key));
-        let (pinning, sums, pins_ipv6) = Default::default();
+        let (pinning, sums, watch, pins_ipv6) = Default::default();
         Ok(Self {
             setup,
             stands,
@@ -170,13 +173,16 @@ impl Windows {
             pinning,
             claims,
             sums,
+            watch,
             pins_ipv6,
         })
     }
 
-    /// The same in a session where flows may be pinned.
-    pub(super) fn by(self, pinning: Pinning) -> Self {
-        Self { pinning, ..self }
+    /// The same in a session where flows may be pinned, and where the controller may read
+    /// notices.
+    pub(super) fn by(self, pinning: Pinning, reports: bool) -> Self {
+        let watch = (reports && self.setup.guard).then(Mutex::default);
+        Self { pinning, watch, ..self }
     }
 
     /// Macros that the program is compiled with.
@@ -189,6 +195,18 @@ impl Windows {
 
     fn number(&self, epoch: u64) -> u64 {
         epoch / self.window()
+    }
+
+    /// The number of the window that a packet was recorded in, in that group, and said at that
+    /// time: the one under way, or that before or behind it, whichever is nearer.
+    fn window_at(&self, clock: &EpochClock, group: u64, now_ns: u64) -> u64 {
+        let epoch = clock.epoch_at(now_ns);
+        let now = self.number(epoch);
+        if now & 1 == group {
+            return now;
+        }
+        let is_early = 2 * (epoch % self.window()) < self.window();
+        if is_early && now > 0 { now - 1 } else { now + 1 }
     }
 
     /// What follows from a window for those whose entries are not written yet: the next one runs.
@@ -266,7 +284,7 @@ impl Windows {
         &self,
         window: u64,
         (words, pinned): (&[Vec<u32>], &Pinned),
-        routes_changed: bool,
+        closed: &Closed,
     ) -> Result<frames::Window, String> {
         use Event::{CrowdedOut, Filtered, Found, Met, Other, Placed, Refused, RefusedAgain};
         use Event::{Replaced, Sent};
@@ -285,6 +303,7 @@ impl Windows {
             pinned: &pinned.flows,
         };
         let held = graded.held(of_columns, doubts)?;
+        let watched = closed.notices.get((window & 1) as usize).cloned().unwrap_or_default();
         let happened = |event: Event| u64::from(events.get(event as usize).copied().unwrap_or(0));
         let sum = |of: &[Event]| of.iter().map(|event| happened(*event)).sum::<u64>();
         if events.iter().chain(evicted).chain(claims).any(|sum| *sum == u32::MAX) {
@@ -336,7 +355,7 @@ impl Windows {
         Ok(frames::Window {
             keys: KeyKind::Dual,
             hash_key: self.hash_key,
-            routes_changed,
+            routes_changed: closed.routes_changed,
             limit: all_full.then(|| held.worst.iter().copied().max()).flatten(),
             theta,
             alpha: None,
@@ -345,7 +364,7 @@ impl Windows {
             flows,
             entries,
             uncounted: None,
-            suspects: None,
+            suspects: self.setup.guard.then(|| guard::suspects(&watched)),
             ends: None,
         })
     }
@@ -392,7 +411,7 @@ impl Setup for Windows {
             entries: entries.collect(),
             totals: vec![Total { name: "cfs.bit_taken", counter: "Ingress.taken", cell: 0 }],
             entered: None,
-            notices: None,
+            notices: self.setup.guard.then_some(guard::STREAMS),
             stopped: Vec::new(),
         }
     }
@@ -426,6 +445,19 @@ impl Setup for Windows {
         self.pinning.writing_ns()
     }
 
+    fn noticed(&self, now_ns: u64, stream: u8, body: &[u8]) {
+        if let (Some(watch), Some(clock)) = (&self.watch, &self.clock) {
+            let window = self.window_at(clock, stream.into(), now_ns);
+            locked(watch).see(window, body);
+        }
+    }
+
+    fn notice(&self, now_ns: u64) -> Option<(u64, Vec<u8>)> {
+        let pause_ns = self.clock?.length_ns();
+        let (window, notice) = locked(self.watch.as_ref()?).take(now_ns, pause_ns)?;
+        Some((window * self.window(), notice.encode()))
+    }
+
     fn check(&self, plan: &[u8]) -> Result<(), String> {
         self.pinning.read(plan).map(drop)
     }
@@ -435,7 +467,7 @@ impl Setup for Windows {
     }
 
     fn side(&self, closed: &Closed, words: &[Vec<u32>]) -> Result<Side, String> {
-        let Closed { epoch, side, stall_ns, routes_changed, .. } = *closed;
+        let Closed { epoch, side, stall_ns, .. } = *closed;
         let system = OFFER.system;
         if side != side_at_take(self.stands.role) {
             // What entered is in the one table.
@@ -443,7 +475,7 @@ impl Setup for Windows {
             return Ok(Side { system, epoch, side, stall_ns, packets, counters, body });
         }
         let pinned = self.pinning.of(&closed.plan)?;
-        let window = self.frame(self.number(epoch), (words, &pinned), routes_changed)?;
+        let window = self.frame(self.number(epoch), (words, &pinned), closed)?;
         let mut sums = locked(&self.sums);
         sums.add(&window);
         let pins_ipv6 = self.pins_ipv6.fetch_add(pinned.ipv6, Ordering::Relaxed) + pinned.ipv6;

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use calumma_plane::{Hierarchy, Stray, Strays, UNDATED};
 use calumma_sketch::FlowKey;
 
-use crate::notices::{Received, Streams};
+use crate::notices::{BUDGET, Received, Streams};
 
 /// Where `edge.p4` numbers them: streams 0 and 1 by timestamp bit, then [`UNMARKED`].
 pub(super) const STREAMS: Streams =
-    Streams { control: "Egress.strays.notices", count: 3, has_register: true };
+    Streams { control: "Egress.strays.notices", count: 3, has_register: true, most: BUDGET };
 
 /// The stream of packets without a mark.
 pub(super) const UNMARKED: usize = 2;

@@ -10,11 +10,11 @@ use calumma_sketch::sketchint::{Inflation, Path};
 use calumma_sketchint::frames::NO_TIME;
 
 use super::sizes::PLACES;
-use crate::notices::{Received, Streams};
+use crate::notices::{BUDGET, Received, Streams};
 
 /// Which of them are sent, by group: they have the numbers of their sums of what became of packets.
 pub(super) const STREAMS: Streams =
-    Streams { control: "Egress.notices", count: 2, has_register: false };
+    Streams { control: "Egress.notices", count: 2, has_register: false, most: BUDGET };
 
 /// Inflated latencies of the flows of a window.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -65,7 +65,7 @@ fn configuration(model: &Model, controller: &Controller) -> String {
     config.replace("name =", "role = \"transit\"\nname =")
 }
 
-fn started(model: &Model, controller: &Controller, way: Way) -> Daemon {
+pub(crate) fn started(model: &Model, controller: &Controller, way: Way) -> Daemon {
     let config = configuration(model, controller);
     let config = Config::parse(&config, "the test's configuration").unwrap();
     Daemon::start_with(&SYSTEMS, config, way)

@@ -73,6 +73,8 @@ pub(crate) struct Controller {
     pub(crate) declined: Vec<(SystemId, String)>,
     /// What came too late: for which epochs.
     pub(crate) late: Vec<u64>,
+    /// What was reported before its window was over, and the window's first epoch.
+    pub(crate) notices: Vec<(u64, Vec<u8>)>,
 }
 
 impl Controller {
@@ -86,8 +88,8 @@ impl Controller {
         let flight_ns = 150_000_000.min(epoch_ms * 400_000);
         let guards = Guards { clock_ns: 5_000_000, flight_ns };
         let clock = EpochClock::new(epoch_ms * 1_000_000, guards).unwrap();
-        let (link, epochs, accepted, declined, late) = Default::default();
-        Controller { listener, link, clock, reports, epochs, accepted, declined, late }
+        let (link, epochs, accepted, declined, late, notices) = Default::default();
+        Controller { listener, link, clock, reports, epochs, accepted, declined, late, notices }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -163,6 +165,10 @@ impl Controller {
                 Message::Sealed { system, epoch, late_packets, .. } => {
                     assert_eq!(system, self.reports);
                     self.epochs.entry(epoch).or_default().late_packets = Some(late_packets);
+                }
+                Message::Notice { system, epoch, body } => {
+                    assert_eq!(system, self.reports);
+                    self.notices.push((epoch, body));
                 }
                 Message::Applied { system, outcome: Outcome::Invalid { reason }, .. } => {
                     self.declined.push((system, reason));

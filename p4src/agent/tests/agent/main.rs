@@ -2,6 +2,7 @@
 
 mod cfs;
 mod cfs_edge;
+mod cfs_loops;
 mod cfs_windows;
 mod collect;
 mod common;

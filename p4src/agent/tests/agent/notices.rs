@@ -18,7 +18,8 @@ use crate::rig::{Controller, Daemon, EPOCH_MS, Model, config, layout, packets, p
 
 const CPU: u16 = 64;
 const SESSION: u16 = 2;
-const STREAMS: Streams = Streams { control: "Egress.strays.notices", count: 3, has_register: true };
+const STREAMS: Streams =
+    Streams { control: "Egress.strays.notices", count: 3, has_register: true, most: BUDGET };
 
 /// Attention under which hierarchy 1 has no buckets.
 fn attention() -> Attention {

@@ -9,7 +9,7 @@ use calumma_sketch::WideKey;
 use calumma_sketch::sketchint::{Inflation, Path};
 use calumma_sketchint::frames::{NO_TIME, OFFER, PathSeen, Plan, STACKS_SINCE, Step, Window};
 use calumma_switch_host::unix_ns;
-use calumma_switchd::notices::{FRONT, Inbox, Streams};
+use calumma_switchd::notices::{BUDGET, FRONT, Inbox, Streams};
 use calumma_tna::MirrorSession;
 use calumma_wire::SideKind;
 
@@ -23,7 +23,8 @@ use crate::sketchint_windows::{OWN, edge, edge_of, sent6, words};
 
 const CPU: u16 = 64;
 const SESSION: u16 = 2;
-const STREAMS: Streams = Streams { control: "Egress.notices", count: 2, has_register: false };
+const STREAMS: Streams =
+    Streams { control: "Egress.notices", count: 2, has_register: false, most: BUDGET };
 /// The first switch of stacks.
 const SOURCE: u32 = 1;
 /// As the switch has a window of which no notice came.

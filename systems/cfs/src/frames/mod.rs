@@ -71,21 +71,29 @@ pub const MARKS_SINCE: u8 = 11;
 /// The first version in which plans may override what the setup says.
 pub const OVERRIDES_SINCE: u8 = 12;
 
-/// What a software switch that runs it offers. Its next version is 14.
+/// What a software switch that runs it offers. Its next version is 15.
 pub const OFFER: Offer = Offer { system: SystemId::CFS, lowest: 1, highest: OVERRIDES_SINCE };
 
 /// The version of switches whose tables have rows, which offer it beside their first one: flows can
 /// be pinned, and words are those of wide keys, but there is nothing else of versions 2 to 12.
 pub const ROWS: u8 = 13;
 
-const _: () = assert!(OFFER.highest != ROWS, "no software switch has it");
+/// The version of such switches that watch flows for loops, and report them before a window is
+/// over.
+pub const ROWS_GUARD: u8 = 14;
+
+const _: () = assert!(OFFER.highest < ROWS, "no software switch has them");
 
 /// What a controller reads.
-pub const READ: Offer = Offer { highest: ROWS, ..OFFER };
+pub const READ: Offer = Offer { highest: ROWS_GUARD, ..OFFER };
 
 /// Whether a version has what is there since another one.
 pub const fn knows(version: u8, since: u8) -> bool {
-    if version == ROWS { matches!(since, PINS_SINCE | WORDS_SINCE) } else { version >= since }
+    match version {
+        ROWS => matches!(since, PINS_SINCE | WORDS_SINCE),
+        ROWS_GUARD => matches!(since, GUARD_SINCE | NOTICE_SINCE | PINS_SINCE | WORDS_SINCE),
+        _ => version >= since,
+    }
 }
 
 impl Setup {
@@ -113,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn switches_with_rows_know_pins_and_nothing_else_that_is_new() {
+    fn switches_with_rows_know_pins_and_then_loops_and_nothing_else_that_is_new() {
         let all = [GUARD_SINCE, NOTICE_SINCE, PINS_SINCE, WORDS_SINCE, ALPHA_SINCE, ENDS_SINCE];
         let later = [FLOW_RADAR_SINCE, PORTS_SINCE, SUMS_SINCE, MARKS_SINCE, OVERRIDES_SINCE];
         let known = |version| {
@@ -121,12 +129,15 @@ mod tests {
             all.filter(|&since| knows(version, since)).collect::<Vec<_>>()
         };
         assert_eq!(known(ROWS), [PINS_SINCE, WORDS_SINCE]);
+        assert_eq!(known(ROWS_GUARD), [GUARD_SINCE, NOTICE_SINCE, PINS_SINCE, WORDS_SINCE]);
         assert!(known(1).is_empty());
         assert_eq!(known(PINS_SINCE), [GUARD_SINCE, NOTICE_SINCE, PINS_SINCE]);
         assert_eq!(known(OFFER.highest).len(), all.len() + later.len());
         let setup =
             Setup { guard: true, ends: true, sums: true, overrides: true, ..Setup::default() };
         assert_eq!(setup.known_to(ROWS), Setup::default());
+        let guarded = Setup { guard: true, ..Setup::default() };
+        assert_eq!(setup.known_to(ROWS_GUARD), guarded);
         assert_eq!(setup.known_to(OFFER.highest), setup);
     }
 }

@@ -9,7 +9,8 @@ use calumma_sketch::simd::Isa;
 use calumma_sketch::{Hashes, Key, WideKey};
 
 use super::counted::Counted;
-use crate::frames::{Entry, Suspect};
+use crate::frames::Suspect;
+use crate::lives::Lives;
 
 /// Cells, as many as 16 bits of a hash reach.
 const CELLS: usize = 1 << 16;
@@ -20,58 +21,6 @@ const PROBES: usize = 8;
 
 /// A cell's place where its flow is not suspected.
 const NOWHERE: u16 = u16::MAX;
-
-/// The times to live with which a flow's packets came. 0, with which no router sends, stands for
-/// none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Lives {
-    /// The highest.
-    pub(super) ttl: u8,
-    /// Those that came after a higher one, as [`Entry::differences`] from the highest.
-    pub(super) differences: u64,
-}
-
-impl Lives {
-    /// Adds a packet's.
-    #[inline(always)]
-    fn add(&mut self, ttl: u8) {
-        if ttl < self.ttl {
-            self.differences |= Entry::difference(self.ttl, ttl);
-        } else if ttl > self.ttl {
-            // A packet with the one that was the highest came before, not after.
-            self.raise(ttl);
-        }
-    }
-
-    /// Counts differences from a higher one.
-    fn raise(&mut self, ttl: u8) {
-        let by = u32::from(ttl - self.ttl);
-        let (known, beyond) = (self.differences & !1, self.differences & 1);
-        let moved = known.checked_shl(by).unwrap_or(0);
-        let is_all = moved.checked_shr(by).unwrap_or(0) == known;
-        self.differences = moved | beyond | u64::from(!is_all);
-        self.ttl = ttl;
-    }
-
-    /// Adds those of other packets of a flow that is suspected.
-    pub(super) fn join(&mut self, mut other: Self) {
-        let lower = self.ttl.min(other.ttl);
-        self.raise(self.ttl.max(other.ttl));
-        other.raise(self.ttl);
-        self.differences |= other.differences;
-        self.add(lower);
-    }
-
-    /// Whether three of them are so far apart that a loop may have done it: by the same number of
-    /// hops, at least [`Suspect::LEAST_LENGTH`]. Others between them don't matter: packets of a
-    /// flow that goes round may have come while another flow had its cell.
-    #[inline(always)]
-    pub(super) fn are_suspect(&self) -> bool {
-        let length = (self.differences & !1).trailing_zeros();
-        length >= Suspect::LEAST_LENGTH.into()
-            && self.differences.checked_shr(2 * length).unwrap_or(0) & 1 == 1
-    }
-}
 
 impl From<&Counted> for Lives {
     /// Those of an entry's packets, with differences from the first one's.
@@ -235,16 +184,13 @@ pub(super) fn together(mut all: Vec<(WideKey, Lives)>) -> Vec<Suspect> {
             _ => once.push((key, lives)),
         }
     }
-    let suspect = |(key, Lives { ttl, differences })| Suspect { key, ttl, differences };
-    once.into_iter().map(suspect).collect()
+    once.into_iter().map(|(key, lives)| lives.of(key)).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use calumma_sketch::{FlowKey, HashFamily, HashKey};
-    use proptest::prelude::*;
-
     use super::*;
+    use calumma_sketch::{FlowKey, HashFamily, HashKey};
 
     fn family() -> HashFamily {
         HashFamily::new(&HashKey::from_bytes([3; 32]))
@@ -308,19 +254,5 @@ mod tests {
         assert_eq!(there + guard.missed(), 20_000);
         guard.clear();
         assert_eq!((guard.suspects().count(), guard.missed()), (0, 0));
-    }
-
-    proptest! {
-        /// Differences are those from the highest, of all that came after a higher one.
-        #[test]
-        fn lives_are_what_came_after_a_higher_one(ttls in prop::collection::vec(1_u8.., 1..20)) {
-            let mut lives = Lives { ttl: ttls[0], differences: 0 };
-            ttls[1..].iter().for_each(|&ttl| lives.add(ttl));
-            let highest = ttls.iter().copied().max().unwrap();
-            let after = |at: &usize| ttls[..*at].iter().any(|&ttl| ttl > ttls[*at]);
-            let later = (0..ttls.len()).filter(after).map(|at| ttls[at]);
-            let differences = later.fold(0, |all, ttl| all | Entry::difference(highest, ttl));
-            prop_assert_eq!(lives, Lives { ttl: highest, differences });
-        }
     }
 }

@@ -8,10 +8,10 @@ use std::collections::HashSet;
 use calumma_plane::sync::{Receiver, Sender, bounded};
 use calumma_sketch::{Hashes, Key, WideKey};
 
-use super::guard::{Lives, word};
+use super::guard::word;
 use super::union::wide;
 use crate::frames::{Notice, Suspect};
-use crate::turns::Turns;
+use crate::lives::Lives;
 
 /// Flows that may wait in an lcore's queue, twice as many as are put there.
 const PLACES: usize = 2048;
@@ -32,8 +32,7 @@ struct Noticed {
 
 impl Noticed {
     fn suspect(self) -> Suspect {
-        let Self { key, lives: Lives { ttl, differences }, .. } = self;
-        Suspect { key, ttl, differences }
+        self.lives.of(self.key)
     }
 }
 
@@ -64,8 +63,7 @@ impl Noticing {
 
     #[cold]
     fn judge<K: Key>(&mut self, epoch: u64, (key, hashes): (&K, &Hashes), lives: Lives) {
-        let turns = Turns::of(lives.ttl, lives.differences);
-        if !turns.is_some_and(|turns| turns.are_certain()) {
+        if !lives.are_certain() {
             return;
         }
         let word = word(hashes);

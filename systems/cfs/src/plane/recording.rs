@@ -15,10 +15,11 @@ use calumma_sketch::{BURST, HashColumns, HashFamily, Hashes, Key, KeyKind, WideK
 use super::cache::{Came, Pending, Refusal};
 use super::counted::Counted;
 use super::ends::Ends;
-use super::guard::{self, Guard, Lives};
+use super::guard::{self, Guard};
 use super::notices::Noticing;
 use super::record::{Common, Packets, Share, Sums, Window};
 use crate::frames::Residual;
+use crate::lives::Lives;
 
 /// Packets, and what they are recorded in.
 pub(super) struct Recording<'a, 'b, K: Key> {

@@ -14,10 +14,11 @@ use calumma_sketch::{Key, WideKey};
 
 use super::counted::Counted;
 use super::ends::Ends;
-use super::guard::{self, Guard, Lives};
+use super::guard::{self, Guard};
 use super::record::{Share, Window};
 use super::recording::{put, write_back};
 use crate::frames::{self, Entry, Suspects, Totals, Uncounted};
+use crate::lives::Lives;
 
 /// What a table that keeps the flow has counted of it.
 struct Part {

@@ -1,5 +1,6 @@
 //! Notices of a modelled switch: numbered by its program, and kept until an epoch is over.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use anyhow::Result;
@@ -35,6 +36,11 @@ impl Noticing {
                 _ => sent(packet),
             });
         }
+    }
+
+    /// What notices said that came since this was asked last, each with its stream.
+    pub(super) fn news(&mut self) -> VecDeque<(u8, Vec<u8>)> {
+        self.inbox.news()
     }
 
     /// The numbers of the next notices, by stream.

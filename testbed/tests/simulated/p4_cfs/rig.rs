@@ -7,8 +7,10 @@ use calumma_edge::parse::{Parsed, parse};
 use calumma_sketch::grade::HopRule;
 use calumma_sketch::{FlowKey, HashFamily, HashKey, KeyKind};
 use calumma_switchd::hashes;
-use calumma_tna::{Entry, Program, Switch};
+use calumma_switchd::notices::FRONT;
+use calumma_tna::{Entry, MirrorSession, Program, Switch};
 
+use super::guard::Said;
 use super::twin::{COLUMNS, First, Seen, Side, Twin, Window, event};
 use crate::switch::{FABRIC, HOST, add, checksum};
 
@@ -21,6 +23,14 @@ pub(super) const LOCAL: u16 = 3;
 pub(super) const NO_WAY: u16 = 4;
 pub(super) const THROUGH: u16 = 5;
 pub(super) const LOST: u16 = 6;
+
+/// The CPU's port, and the mirror session that notices reach it by.
+const CPU: u16 = 64;
+const SESSION: u16 = 2;
+
+/// The guard's registers, which are of no group. It has few cells here, so that flows share them.
+const GUARD: &str = "Egress.guard.";
+const CELL_BITS: u32 = 6;
 
 /// What packets for hosts are given back: of the byte, the upper three bits of the DSCP, and the
 /// bit that is a claim's in the network.
@@ -41,6 +51,8 @@ pub(super) struct Rig {
     taken: u64,
     /// Packets of the network that came when their window was over.
     pub(super) late: u64,
+    /// Notices of which the CPU gets a copy, by stream.
+    notices: [u32; 2],
 }
 
 /// What may have a mark: a flow that has a key, or a packet of IPv6, and where its header is.
@@ -168,9 +180,19 @@ impl Rig {
 
     /// Whose rows have so many places.
     pub(super) fn with_columns(keys: KeyKind, row_bits: u32, columns: usize) -> Self {
+        Self::with_cells(keys, (row_bits, CELL_BITS), columns)
+    }
+
+    /// Whose guard has so many cells.
+    pub(super) fn with_cells(
+        keys: KeyKind,
+        (row_bits, cell_bits): (u32, u32),
+        columns: usize,
+    ) -> Self {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../p4src/cfs.p4");
         let mut defines = vec![("ROW_BITS".to_owned(), row_bits.to_string())];
         defines.push(("COLUMNS".to_owned(), columns.to_string()));
+        defines.push(("CELL_BITS".to_owned(), cell_bits.to_string()));
         let mut units = ["hash_x", "hash_y"];
         if keys == KeyKind::Dual {
             defines.push(("WIDE_KEYS".to_owned(), "1".to_owned()));
@@ -192,9 +214,9 @@ impl Rig {
             };
             switch.add_entry("hops", &Entry::new(&action).exact("ttl", ttl)).unwrap();
         }
-        let twin = Twin::new(family, keys, row_bits, columns);
-        let (came, stamp, taken, late) = Default::default();
-        Self { switch, twin, windows: [None; 2], came, stamp, taken, late }
+        let twin = Twin::new((family, keys), (row_bits, cell_bits), columns);
+        let (came, stamp, taken, late, notices) = Default::default();
+        Self { switch, twin, windows: [None; 2], came, stamp, taken, late, notices }
     }
 
     /// An edge of a network that measures IPv6 as well, and whose packets carry claims. What hosts
@@ -334,6 +356,9 @@ impl Rig {
                     *of_flow = [of_flow[0] + 1, of_flow[1] + u64::from(seen.len)];
                     match self.twin.first(&window, &seen) {
                         First::Done(claimed) => {
+                            if way.to.is_some() {
+                                self.twin.leave(&window, &seen);
+                            }
                             let claim = window.claimed_below.map(|_| claimed);
                             wanted.push(way.sent(bytes, header.as_ref(), claim));
                         }
@@ -350,6 +375,9 @@ impl Rig {
         }
         for (bytes, way, header, window, seen, aim) in later {
             let claimed = self.twin.again(&window, &seen, aim);
+            if way.to.is_some() {
+                self.twin.leave(&window, &seen);
+            }
             let claim = window.claimed_below.map(|_| claimed);
             wanted.push(way.sent(bytes, header.as_ref(), claim));
         }
@@ -360,7 +388,15 @@ impl Rig {
         }
         self.switch.run(usize::MAX, |port, bytes| out.push((port, bytes.to_vec())));
         let wanted: Vec<_> = wanted.into_iter().flatten().collect();
+        let (notices, out): (Vec<_>, Vec<_>) = out.into_iter().partition(|(port, _)| *port == CPU);
         assert_eq!(out, wanted);
+        let said = self.twin.guard.take().into_iter();
+        let said = said.filter(|(stream, number, ..)| *number < self.notices[usize::from(*stream)]);
+        let said: Vec<_> = said.collect();
+        assert_eq!(notices.len(), said.len());
+        for ((_, notice), said) in notices.iter().zip(said) {
+            assert_eq!(notice[12..34], body(said), "{said:?}");
+        }
         if self.stamp.is_some() {
             let taken = self.switch.read_counter("Ingress.taken", 0).unwrap().packets;
             assert_eq!(taken, self.taken);
@@ -369,11 +405,24 @@ impl Rig {
         }
     }
 
+    /// Lets the CPU get so many notices of each stream.
+    pub(super) fn notify(&mut self, most: [u32; 2]) {
+        self.switch.set_mirror(SESSION, Some(MirrorSession { port: CPU, max_length: FRONT }));
+        for (stream, up_to) in (0_u8..).zip(most) {
+            let entry = Entry::new("allow").exact("stream", stream);
+            let entry = entry.arg("up_to", up_to).arg("by", SESSION);
+            self.switch.add_entry("Egress.guard.notices.budgets", &entry).unwrap();
+        }
+        self.notices = most;
+    }
+
     /// Every word of every register is the twin's.
     pub(super) fn compare(&self) {
-        let twin = self.twin.words();
+        let mut twin = self.twin.words();
+        twin.extend(self.twin.guard.words());
         for register in self.switch.program().registers() {
-            let name = register.name.split_once(".rows.").unwrap().1;
+            let of = register.name.strip_prefix(GUARD);
+            let name = of.unwrap_or_else(|| register.name.split_once(".rows.").unwrap().1);
             let lanes = self.switch.read_register_lanes(&register.name).unwrap();
             for (number, lane) in lanes.into_iter().enumerate() {
                 let there = lane.iter().copied().enumerate().filter(|(_, word)| *word != 0);
@@ -419,6 +468,9 @@ impl Rig {
     /// Empties a group.
     pub(super) fn clear(&mut self, group: usize) {
         for register in self.switch.program().registers() {
+            if register.name.starts_with(GUARD) {
+                continue;
+            }
             let half = register.size / 2;
             let lanes = self.switch.read_register_lanes(&register.name).unwrap().len();
             for at in group * half..(group + 1) * half {
@@ -428,6 +480,17 @@ impl Rig {
         self.twin.groups[group] = Default::default();
         self.came[group].clear();
     }
+}
+
+/// A notice from its EtherType on, up to the packet.
+fn body((stream, number, key, ttl): Said) -> Vec<u8> {
+    let mut out = vec![0x88, 0xB5, 0x80, stream];
+    out.extend(number.to_be_bytes());
+    for word in [key.src_word(), key.dst_word(), key.ports_word()] {
+        out.extend(word.to_be_bytes());
+    }
+    out.extend([key.protocol(), ttl]);
+    out
 }
 
 /// Whether a packet is as long as its IP header says; the egress drops others.

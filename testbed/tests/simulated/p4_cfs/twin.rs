@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use calumma_sketch::grade::{self, HopRule};
 use calumma_sketch::{FlowKey, HashFamily, Hashes, HyperLogLog, KeyKind, WideKey};
 
+use super::guard::Guard;
+
 /// Of the program as it is, and as it may be built for a Tofino 2.
 pub(super) const COLUMNS: usize = 4;
 pub(super) const MOST_COLUMNS: usize = 6;
@@ -128,6 +130,9 @@ pub(super) struct Twin {
     pub(super) groups: [Group; 2],
     /// Flows that come before all others, by group.
     pub(super) pinned: [BTreeSet<FlowKey>; 2],
+    pub(super) guard: Guard,
+    /// Whether loops are looked for by the packet that was recorded last.
+    is_watched: bool,
 }
 
 /// Where a packet's flow belongs.
@@ -140,9 +145,23 @@ struct Belongs {
 }
 
 impl Twin {
-    pub(super) fn new(family: HashFamily, keys: KeyKind, row_bits: u32, columns: usize) -> Self {
-        let (groups, pinned) = Default::default();
-        Self { family, keys, row_bits, columns, groups, pinned }
+    /// One with so many rows, cells and columns.
+    pub(super) fn new(
+        (family, keys): (HashFamily, KeyKind),
+        (row_bits, cell_bits): (u32, u32),
+        columns: usize,
+    ) -> Self {
+        let (groups, pinned, is_watched) = Default::default();
+        let guard = Guard::new(cell_bits);
+        Self { family, keys, row_bits, columns, groups, pinned, guard, is_watched }
+    }
+
+    /// The packet that was recorded last leaves the switch.
+    pub(super) fn leave(&mut self, window: &Window, seen: &Seen) {
+        if self.is_watched {
+            let hashes = self.hash(&seen.key);
+            self.guard.see((seen.key, &hashes), window.group, seen.ttl);
+        }
     }
 
     fn hash(&self, key: &FlowKey) -> Hashes {
@@ -199,8 +218,10 @@ impl Twin {
         let stands = |place: &Option<Place>| place.map_or(0, |place| place.standing);
         let (column, worst) = (0..).zip(row.iter().map(stands)).min_by_key(|it| it.1).unwrap();
         let mut places = row.iter_mut().flatten();
+        self.is_watched = true;
         let happened = if let Some(place) = places.find(|place| place.key == seen.key) {
             place.add(seen);
+            self.is_watched = place.has_another_ttl(seen);
             doubt(&mut group.doubted, of.pending, place.strays(seen));
             event::FOUND
         } else if of.standing <= worst {
@@ -254,14 +275,17 @@ impl Twin {
         let happened = match (takes, found) {
             (None, Some((_, place))) => {
                 place.add(seen);
+                self.is_watched = place.has_another_ttl(seen);
                 doubt(&mut group.doubted, of.pending, place.strays(seen));
                 event::MET
             }
             (None, None) => {
+                self.is_watched = true;
                 group.filter.insert(of.note);
                 event::CROWDED_OUT
             }
             (Some(column), found) => {
+                self.is_watched = false;
                 let (standing, key, note) = (of.standing, seen.key, of.note);
                 let mut place = Place { standing, key, note, packets: 0, bytes: 0, sixteenths: 0 };
                 // What has passed another entry of its flow is counted in that one.
@@ -297,7 +321,8 @@ impl Twin {
         self.groups[group].doubted.contains_key(&at)
     }
 
-    /// The words of every register, by its name within `rows` and by lane, that are not 0.
+    /// The words of every register of the table, by its name within `rows` and by lane, that are not
+    /// 0.
     pub(super) fn words(&self) -> BTreeMap<(String, usize), BTreeMap<usize, u32>> {
         let mut out: BTreeMap<(String, usize), BTreeMap<usize, u32>> = BTreeMap::new();
         let mut put = |register: (String, usize), at: usize, word: u32| {
@@ -361,9 +386,13 @@ impl Place {
         self.sixteenths += u32::from(seen.len / 16);
     }
 
+    fn has_another_ttl(&self, seen: &Seen) -> bool {
+        self.standing as u8 != seen.ttl
+    }
+
     /// How a packet differs from the flow's first one.
     fn strays(&self, seen: &Seen) -> u32 {
-        let by_ttl = if self.standing as u8 == seen.ttl { 0 } else { DOUBTED };
+        let by_ttl = if self.has_another_ttl(seen) { DOUBTED } else { 0 };
         let by_side = if self.standing >> 8 & 3 == seen.side as u32 { 0 } else { STRAYED };
         by_ttl | by_side
     }

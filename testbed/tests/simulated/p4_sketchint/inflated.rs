@@ -18,7 +18,8 @@ const UNIT_NS: u32 = 64;
 const SESSION: u16 = 2;
 /// Packets of a notice's stream that have one.
 const BUDGET: u32 = 1024;
-const STREAMS: Streams = Streams { control: "Egress.notices", count: 2, has_register: false };
+const STREAMS: Streams =
+    Streams { control: "Egress.notices", count: 2, has_register: false, most: BUDGET };
 
 /// Bytes of a notice from Ethernet's type on, up to what it says.
 const HEADER: usize = 2 + 6;

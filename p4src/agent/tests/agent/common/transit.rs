@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use calumma_epoch::{EpochClock, Guards};
 use calumma_switch_host::Session;
-use calumma_switchd::notices::Inbox;
+use calumma_switchd::notices::{self, Inbox};
 use calumma_switchd::system::{Closed, Setup};
 use calumma_switchd::tables::TableEntry;
 use calumma_tna::{Entry, Program, Switch};
@@ -32,6 +32,8 @@ pub(crate) struct Transit {
     pub(crate) setup: Arc<dyn Setup>,
     /// By group, the plan of its window, and what tables hold for that.
     windows: [(Vec<u8>, Vec<TableEntry>); 2],
+    /// By group, the numbers of the next notices as its window began, where a register has them.
+    begun: [Vec<u32>; 2],
 }
 
 impl Transit {
@@ -45,7 +47,8 @@ impl Transit {
             let send = Entry::new("send").exact("ingress_port", port).arg("port", peer);
             switch.add_entry("port_pair", &send).unwrap();
         }
-        Self { switch, setup, windows: Default::default() }
+        let (windows, begun) = Default::default();
+        Self { switch, setup, windows, begun }
     }
 
     /// Lets a plan hold for the window that an epoch is in, and none that its group had before.
@@ -73,6 +76,9 @@ impl Transit {
 
     /// The same in an epoch under a plan.
     pub(crate) fn open_by(&mut self, plan: &[u8], epoch: u64, open: bool) {
+        if open && epoch.is_multiple_of(self.setup.window()) {
+            self.begun[self.group(epoch)] = self.numbers();
+        }
         for entry in self.setup.epoch(epoch, plan).unwrap().gate {
             let modelled = modelled(&entry);
             if open {
@@ -81,6 +87,13 @@ impl Transit {
                 self.switch.delete_entry(&entry.table, &modelled).unwrap();
             }
         }
+    }
+
+    /// The numbers of the next notices, by stream, where a register has them.
+    fn numbers(&self) -> Vec<u32> {
+        let streams = self.setup.needs().notices.filter(|streams| streams.has_register);
+        let numbers = streams.map(|of| self.switch.read_register_lanes(&of.numbers()).unwrap());
+        numbers.map_or_else(Vec::new, |lanes| lanes[0].to_vec())
     }
 
     /// What it says of the window that begins with an epoch.
@@ -113,7 +126,10 @@ impl Transit {
         let words: Vec<_> = words.collect();
         let plan = self.windows[parity].0.clone().into();
         let mut closed = Closed::in_time(epoch, side, plan);
-        let numbered = (0..=u8::MAX).zip(self.setup.numbered(&closed, &words));
+        let counted = self.begun[parity].iter().zip(self.numbers());
+        let counted = counted.map(|(&begun, next)| begun..next).collect();
+        let numbered = notices::of_side(&*self.setup, &closed, &words, counted);
+        let numbered = (0..=u8::MAX).zip(numbered);
         closed.notices =
             numbered.map(|(stream, numbers)| inbox.received(stream, &numbers)).collect();
         self.setup.side(&closed, &words)
