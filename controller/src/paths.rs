@@ -267,7 +267,7 @@ impl Paths {
         pair.last = Some(*probe);
         pair.marks.take(probe);
         if probe.arrived != probe.mark {
-            pair.changed.begin(sent);
+            pair.changed.begin(sent, sent);
             pair.changed_by = Some((probe.source, probe.destination));
         } else if pair.marks.changed().next().is_none() {
             pair.changed.end(sent);
@@ -279,7 +279,7 @@ impl Paths {
             }
             // Nothing is known of packets since the last probe that came in time.
             let since = if pair.in_time_ns == 0 { sent } else { clock.epoch_at(pair.in_time_ns) };
-            pair.slow.begin(since.min(sent));
+            pair.slow.begin(since.min(sent), sent);
             pair.slowest_ns = pair.slowest_ns.max(flight_ns);
         } else {
             pair.in_time_ns = pair.in_time_ns.max(probe.sent_ns);

@@ -12,18 +12,22 @@ pub(super) struct Spans(Vec<Span>);
 pub(super) struct Span {
     pub(super) since: u64,
     until: Option<u64>,
+    /// The latest in which it was seen.
+    seen: u64,
 }
 
 impl Spans {
-    pub(super) fn begin(&mut self, epoch: u64) {
+    /// Notes that something was wrong in the epoch `seen`, and maybe since `since` already.
+    pub(super) fn begin(&mut self, since: u64, seen: u64) {
         match self.0.last_mut() {
             // It lasts, or it ended so shortly before that it has not been over.
-            Some(last) if last.until.is_none_or(|until| until + 1 >= epoch) => {
-                *last = Span { since: last.since.min(epoch), until: None };
+            Some(last) if last.until.is_none_or(|until| until + 1 >= since) => {
+                let (since, seen) = (last.since.min(since), last.seen.max(seen));
+                *last = Span { since, until: None, seen };
             }
             _ => {
-                self.0.retain(|span| span.is_recent(epoch));
-                self.0.push(Span { since: epoch, until: None });
+                self.0.retain(|span| span.is_recent(since));
+                self.0.push(Span { since, until: None, seen });
             }
         }
     }
@@ -31,7 +35,7 @@ impl Spans {
     pub(super) fn end(&mut self, epoch: u64) {
         if let Some(last) = self.0.last_mut().filter(|last| last.until.is_none()) {
             // A probe that was sent before may come after; it takes nothing back.
-            last.until = Some(epoch.max(last.since));
+            last.until = Some(epoch.max(last.seen));
         }
     }
 
