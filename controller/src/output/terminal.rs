@@ -309,10 +309,16 @@ mod tests {
         bounded.edges[0].cardinality_error = None;
         assert_eq!(words(&bounded)[4..8], [">=412", ">=1", ">=3", "1"]);
         let mut missing = report(7, 3);
-        missing.edges.push(EdgeReport { cardinality: None, ..missing.edges[0].clone() });
+        let of_missing = EdgeReport {
+            cardinality: None,
+            heavy_hitters_complete: false,
+            ..missing.edges[0].clone()
+        };
+        missing.edges.push(of_missing);
         assert_eq!(words(&missing)[4..8], ["-", "1", "3", "-"]);
         let mut partial = report(7, 3);
         partial.edges[0].hh_decode = DecodeState::Partial;
+        partial.edges[0].heavy_hitters_complete = false;
         partial.decode.hl = DecodeState::Blocked;
         assert_eq!(words(&partial)[4..8], ["412", "-", "-", "-"]);
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
+use std::time::Instant;
 
 use calumma_controller::Config;
 use serde_json::{Value, json};
@@ -142,8 +143,11 @@ impl Events {
     /// The next event's data, `None` where the stream has ended.
     fn next(&mut self) -> Option<Value> {
         let mut line = String::new();
+        let since = Instant::now();
         loop {
             line.clear();
+            // What keeps the stream alive is a line as well.
+            assert!(since.elapsed() < PATIENCE, "no event");
             if self.0.read_line(&mut line).unwrap() == 0 {
                 return None;
             }

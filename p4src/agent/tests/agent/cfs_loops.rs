@@ -198,7 +198,7 @@ fn flows_that_go_round_are_said_and_no_others_whether_they_have_entries_or_not()
             assert_eq!(turns.length, *length, "{key}");
             // What came before it was suspected is missing, and the first of a flow with an entry.
             let above = from - turns.ttl;
-            assert!(above % length == 0 && above / length <= 3, "{key}: {above}");
+            assert!(above.is_multiple_of(*length) && above / length <= 3, "{key}: {above}");
             assert!(at_once.contains_key(&key), "{key} is said at once");
             named += 1;
             named_with_entry += u64::from(kept.contains(&key));

@@ -33,8 +33,9 @@ fn the_table_of_flows_loads_in_all_its_sizes() {
             define.push(("WIDE_KEYS".to_owned(), "1".to_owned()));
         }
         let program = Program::load(path, &define).unwrap_or_else(|error| panic!("{error}"));
-        // Stateful ALUs: five for each column, and those beside the table.
-        assert_eq!(program.registers().len(), columns * 5 + 7);
+        // Stateful ALUs: five for each column, those beside the table, and at egress those of the
+        // guard and of its notices.
+        assert_eq!(program.registers().len(), columns * 5 + 7 + 5);
     }
 }
 

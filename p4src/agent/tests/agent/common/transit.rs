@@ -128,10 +128,8 @@ impl Transit {
         let mut closed = Closed::in_time(epoch, side, plan);
         let counted = self.begun[parity].iter().zip(self.numbers());
         let counted = counted.map(|(&begun, next)| begun..next).collect();
-        let numbered = notices::of_side(&*self.setup, &closed, &words, counted);
-        let numbered = (0..=u8::MAX).zip(numbered);
-        closed.notices =
-            numbered.map(|(stream, numbers)| inbox.received(stream, &numbers)).collect();
+        let events = notices::of_side(&*self.setup, &closed, &words, counted);
+        closed.notices = inbox.all(&events.numbers);
         self.setup.side(&closed, &words)
     }
 }
