@@ -198,8 +198,8 @@ pub struct PlainFlows {
     known: u32,
     /// Bit i: routing has taken one off the TTL of the packet at position i.
     lowered: u32,
-    /// Whether the packets wait for their next hop here: they leave the network for it, or have, and
-    /// go on after all.
+    /// Whether the packets wait for their next hop here: they leave the network for it, or have,
+    /// and go on after all.
     waits: bool,
 }
 

@@ -206,8 +206,8 @@ fn spread_of(head: &EpochHead) -> Duration {
     Duration::from_millis(head.length_ms / 2).min(MOST_SPREAD)
 }
 
-/// The records of an epoch's report, those of a template together. A record has no word for a bound,
-/// so only numbers that are exact go out.
+/// The records of an epoch's report, those of a template together. A record has no word for a
+/// bound, so only numbers that are exact go out.
 fn records_of(report: &EpochReport, place: impl Fn(&str) -> u64) -> Vec<Record> {
     let start_ms = report.start_unix_ns / 1_000_000;
     let record = |flow, kind| Record { start_ms, end_ms: start_ms + report.length_ms, flow, kind };

@@ -154,7 +154,7 @@ fn no_gauge_says_what_was_in_an_earlier_window() {
 fn that_no_path_has_changed_is_known_where_there_is_a_window_before() {
     let (metrics, mut watch) = (metrics(), Watch::default());
     let mut of = of_sketchint();
-    // The first window; the next; one after a window that did not come; one after an incomplete one.
+    // The first window; the next; one after a window that did not come; after an incomplete one.
     for (first, complete, is_known) in [
         (20, true, false),
         (40, true, true),

@@ -8,8 +8,8 @@
 //! that bounds from below are given that one did at least.
 //!
 //! Some packets were drawn and carry nothing all the same, or lost their stack before they came to
-//! their sink, and others could not be drawn: what they are is no chance. Nobody knows of which flow
-//! they were, so every flow may have had all of them.
+//! their sink, and others could not be drawn: what they are is no chance. Nobody knows of which
+//! flow they were, so every flow may have had all of them.
 
 use calumma_sketchint::frames::Entered;
 

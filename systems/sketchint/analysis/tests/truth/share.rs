@@ -145,7 +145,7 @@ fn hold_without(share: u32, windows: u64, drawn: impl Fn(usize, &Packet) -> Draw
 #[test]
 fn packets_that_can_carry_nothing_do_not_break_the_bounds() {
     // Every twentieth packet by s2 is too long: those that carry INT are no fair sample.
-    let is_long = |at: usize, packet: &Packet| packet.path == 2 && at % 20 == 0;
+    let is_long = |at: usize, packet: &Packet| packet.path == 2 && at.is_multiple_of(20);
     let drawn = |at, packet: &_| if is_long(at, packet) { Drawn::Unfit } else { Drawn::Carries };
     hold_without(1 << 31, 150, drawn);
 }
@@ -154,7 +154,7 @@ fn packets_that_can_carry_nothing_do_not_break_the_bounds() {
 fn stacks_that_are_taken_out_on_the_way_do_not_break_the_bounds() {
     // Behind s2 is a link that some or all packets fit without their stacks only.
     for one_in in [1, 3, 20] {
-        let is_taken = |at: usize, packet: &Packet| packet.path == 2 && at % one_in == 0;
+        let is_taken = |at: usize, packet: &Packet| packet.path == 2 && at.is_multiple_of(one_in);
         let drawn =
             |at, packet: &_| if is_taken(at, packet) { Drawn::TakenOut } else { Drawn::Carries };
         hold_without(1 << 30, 50, drawn);
@@ -166,7 +166,7 @@ fn without_a_share_nothing_is_estimated() {
     let shape = Shape { tower_words: 512, row_sets: 64, ..Shape::default() };
     let mut network = Network::new(layout(shape), 1);
     let (mut packets, _) = traffic(1);
-    let fate = |at: usize, _: &_| if at % 3 > 0 { Drawn::Carries } else { Drawn::Unfit };
+    let fate = |at: usize, _: &_| if at.is_multiple_of(3) { Drawn::Unfit } else { Drawn::Carries };
     let drawn = draw(&network, u32::MAX, &mut packets, fate);
     network.entered = Some(drawn);
     let report = serde_json::to_string(&network.report([&packets, &[]])).unwrap();
