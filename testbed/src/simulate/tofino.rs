@@ -432,15 +432,6 @@ impl Session {
         Ok(finished.into_iter().collect())
     }
 
-    /// What the system reports of the notices that have come.
-    fn notice(&mut self, shown_ns: u64) -> Option<Finished> {
-        for (stream, body) in self.noticing.news() {
-            self.setup.noticed(shown_ns, stream, &body);
-        }
-        let (epoch, body) = self.setup.notice(shown_ns)?;
-        Some(Finished::Notice { system: self.id, epoch, body })
-    }
-
     /// Fills the tables of an epoch; packets of the last one with its timestamp bit are no longer
     /// late. The first epoch that is not reported is opened all the same, or its packets would
     /// seem to be late ones.
@@ -532,13 +523,6 @@ impl Session {
         }
         let closed = Closed { entered, ..Closed::in_time(epoch, side, plan.clone()) };
         self.side(closed, Vec::new()).map(Some)
-    }
-
-    /// Packets that have entered with a timestamp bit since they were counted last.
-    fn entered_since(&mut self, bit: usize) -> Result<u64> {
-        let (Some(counter), before) = &mut self.entered else { return Ok(0) };
-        let counted = self.switch.read_counter(counter, bit)?.packets;
-        Ok(counted - mem::replace(&mut before[bit], counted))
     }
 
     /// Empties the tables of an epoch; where a window ends with it, reads its last sides and clears

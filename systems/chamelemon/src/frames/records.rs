@@ -2,8 +2,8 @@
 //!
 //! Behind the sketches of a side comes, where any of it was recorded, a byte that says what: bit 0
 //! the [`Balance`], bit 1 packets that found no bucket, bit 2 packets without a mark, bit 3 the
-//! number of the key that it was hashed by, bit 4 how many lcores measured it. A side that ends with
-//! its sketches is one of version 1. The body of a seal is empty, or [`Late`].
+//! number of the key that it was hashed by, bit 4 how many lcores measured it. A side that ends
+//! with its sketches is one of version 1. The body of a seal is empty, or [`Late`].
 
 use calumma_plane::{Hierarchy, MOST_STRAYS, Stray, Strays};
 use calumma_sketch::{AnyKey, Key, KeyKind, Keyed, WideKey};

@@ -8,6 +8,7 @@ use calumma_switchd::notices::{Events, FRONT, Inbox, Readings, Received, Streams
 use calumma_tna::{MirrorSession, Switch};
 
 use super::entries::add;
+use super::{Finished, Session};
 
 /// The CPU's port, and the mirror session that notices reach it by.
 const CPU: u16 = 64;
@@ -78,5 +79,16 @@ impl Noticing {
             self.inbox.forget(&events.numbers);
         }
         received
+    }
+}
+
+impl Session {
+    /// What the system reports of the notices that have come.
+    pub(super) fn notice(&mut self, shown_ns: u64) -> Option<Finished> {
+        for (stream, body) in self.noticing.news() {
+            self.setup.noticed(shown_ns, stream, &body);
+        }
+        let (epoch, body) = self.setup.notice(shown_ns)?;
+        Some(Finished::Notice { system: self.id, epoch, body })
     }
 }

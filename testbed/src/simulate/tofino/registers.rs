@@ -1,8 +1,12 @@
-//! Registers of a modelled switch, group by group.
+//! Registers of a modelled switch, group by group, and its counter of packets that entered.
+
+use std::mem;
 
 use anyhow::Result;
 use calumma_switchd::collection::Source;
 use calumma_tna::Switch;
+
+use super::Session;
 
 /// The words of a group, source by source.
 pub(super) fn words(switch: &Switch, sources: &[Source], parity: usize) -> Result<Vec<Vec<u32>>> {
@@ -30,4 +34,13 @@ pub(super) fn clear(switch: &mut Switch, sources: &[Source], parity: usize) -> R
         }
     }
     Ok(())
+}
+
+impl Session {
+    /// Packets that have entered with a timestamp bit since they were counted last.
+    pub(super) fn entered_since(&mut self, bit: usize) -> Result<u64> {
+        let (Some(counter), before) = &mut self.entered else { return Ok(0) };
+        let counted = self.switch.read_counter(counter, bit)?.packets;
+        Ok(counted - mem::replace(&mut before[bit], counted))
+    }
 }

@@ -321,8 +321,8 @@ impl Twin {
         self.groups[group].doubted.contains_key(&at)
     }
 
-    /// The words of every register of the table, by its name within `rows` and by lane, that are not
-    /// 0.
+    /// The words of every register of the table, by its name within `rows` and by lane, that are
+    /// not 0.
     pub(super) fn words(&self) -> BTreeMap<(String, usize), BTreeMap<usize, u32>> {
         let mut out: BTreeMap<(String, usize), BTreeMap<usize, u32>> = BTreeMap::new();
         let mut put = |register: (String, usize), at: usize, word: u32| {
