@@ -36,12 +36,6 @@ const bit<32> PENDING = 1 << 12;
 const bit<32> EVENTS = 1 << 4;
 const bit<32> RUNS = 1 << 12;
 
-// Cells of the guard against loops.
-#ifndef CELL_BITS
-#define CELL_BITS 16
-#endif
-const bit<32> CELLS = 1 << CELL_BITS;
-
 // Flows that are pinned in both groups. There is room for twice the most that plans name, so that
 // each finds a place however their hashes fall.
 const bit<32> PINS = 1 << 14;
@@ -110,6 +104,7 @@ header resubmit_h {
 #include "include/readable.p4"
 #include "include/lanes.p4"
 #include "include/cfs/flow_hash.p4"
+#include "include/cfs/carried.p4"
 #include "include/cfs/ends.p4"
 #include "include/cfs/standing.p4"
 #include "include/cfs/column.p4"
@@ -119,25 +114,6 @@ header resubmit_h {
 #include "include/cfs/guard.p4"
 #include "include/marking.p4"
 #include "include/forwarding.p4"
-
-// The bit by which a packet is recorded. IPv6 packets carry it, too, in networks whose edges
-// measure them; this program tells none of their flows apart.
-control Carried(in headers_t hdr, out bit<1> ipv6, out bit<1> timestamp) {
-    apply {
-        ipv6 = 0;
-        timestamp = hdr.ipv4.mark[2:2];
-        if (hdr.ipv6.isValid()) {
-            ipv6 = 1;
-            timestamp = hdr.ipv6.traffic_class[7:7];
-        }
-    }
-}
-
-#if CELL_BITS < 16
-#define CELL(word) (bit<16>)(word[CELL_BITS - 1:0])
-#else
-#define CELL(word) word
-#endif
 
 #define AIM(name, column, access) action name() { request.column = access; }
 

@@ -291,7 +291,7 @@ fn numbers_of_heavy_flows_are_nan_where_nobody_knows_them() {
 }
 
 /// The share of lost packets is one of packets whose losses are known, and what turns out not to
-/// have been lost is told apart, since a counter can't fall.
+/// have been lost is counted apart, since a counter can't fall.
 #[test]
 fn losses_that_are_taken_back_and_packets_nobody_judged_are_counted_apart() {
     let metrics = metrics();

@@ -9,6 +9,18 @@
 //
 // Cells are never read or cleared: the bit of the window's group is part of the fingerprint.
 
+#ifndef CELL_BITS
+#define CELL_BITS 16
+#endif
+const bit<32> CELLS = 1 << CELL_BITS;
+
+// A cell's index, from a word of hash.
+#if CELL_BITS < 16
+#define CELL(word) (bit<16>)(word[CELL_BITS - 1:0])
+#else
+#define CELL(word) word
+#endif
+
 struct cell_t {
     bit<16> fingerprint;
     bit<16> ttl;

@@ -11,6 +11,7 @@ use calumma_plane::int::Instructions;
 use calumma_plane::int::around::Going;
 use calumma_plane::sync::Receiver;
 use calumma_sketch::BURST;
+use calumma_sketch::burst::ones;
 use dpdk::{Burst, Mbuf};
 
 use super::advice::{Advice, Copied};
@@ -412,8 +413,7 @@ fn waiting(
         }
         _ => false,
     };
-    let of = (0..BURST).filter(|at| of >> at & 1 == 1);
-    of.filter(waits).fold(0, |all, at| all | 1 << at)
+    ones(of).filter(waits).fold(0, |all, at| all | 1 << at)
 }
 
 /// Says by which interfaces the packets of a burst came.

@@ -397,6 +397,20 @@ mod tests {
         window
     }
 
+    /// A burst from fabric to fabric, nothing of it claimed.
+    fn passing<'a>(keys: &'a [FlowKey], ip: &'a [IpFields]) -> Packets<'a, FlowKey> {
+        Packets {
+            keys,
+            hashes: None,
+            ip,
+            polled_ns: 0,
+            port: 3,
+            side: Entry::PASSED,
+            single: false,
+            claimed: 0,
+        }
+    }
+
     /// What a switch says of them, and a bit for each packet that goes on claimed. Where it
     /// `forgets`, no burst knows whose packets were refused before.
     fn recorded(setup: Setup, seed: u64, forgets: bool) -> (frames::Window, Vec<u32>) {
@@ -419,16 +433,8 @@ mod tests {
                 u32::from((flow ^ (number / 60)).is_multiple_of(7)) << at
             };
             let claimed = flows.iter().enumerate().map(bit).sum();
-            let packets = Packets {
-                keys: &keys,
-                hashes: None,
-                ip: &ip,
-                polled_ns: 0,
-                port: 3,
-                side,
-                single: number % 9 == 0 && side == Entry::ENTERED,
-                claimed,
-            };
+            let single = number % 9 == 0 && side == Entry::ENTERED;
+            let packets = Packets { side, single, claimed, ..passing(&keys, &ip) };
             claimed_out.push(window.record(&common, &packets, &mut noticing));
             if forgets {
                 window.share.cache.clear();
@@ -446,16 +452,7 @@ mod tests {
         let mut claimed = Vec::new();
         for ttl in [64, 61, 64] {
             let ip = vec![IpFields { ttl, len: 100, way: Way::default() }; keys.len()];
-            let packets = Packets {
-                keys: &keys,
-                hashes: None,
-                ip: &ip,
-                polled_ns: 0,
-                port: 3,
-                side: Entry::PASSED,
-                single: false,
-                claimed: 0,
-            };
+            let packets = passing(&keys, &ip);
             let out = window.record(&common, &packets, &mut Noticing::default());
             for (at, key) in keys.iter().enumerate() {
                 let hashes = common.family.hash(&widened(key));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use calumma_sketch::{FlowKey, Hashes};
 
-/// The most hops of a loop that is looked for, and the largest difference that is told from others.
+/// The most hops of a loop that is looked for, and the largest difference with a bit of its own.
 const LONGEST: u8 = 12;
 const MOST: u8 = 127;
 

@@ -41,10 +41,10 @@ fn of_a_flow_that_goes_round_every_time_to_live_is_said_once() {
     for (flow, first, length) in [(1, 62, 2), (2, 61, 3), (3, 127, 2), (4, 254, 5), (5, 63, 12)] {
         let round = || (1..=first).rev().step_by(length);
         // The third is the first that is said; with the next packet the second one is. Differences
-        // up to 127 are told apart, and all beyond are one.
-        let told = (1..=first).rev().step_by(length).skip(2).filter(|ttl| first - ttl <= 127);
+        // up to 127 are distinguished, and all beyond are one.
+        let within = (1..=first).rev().step_by(length).skip(2).filter(|ttl| first - ttl <= 127);
         let beyond = u32::from(first > 128);
-        assert_eq!(said(&mut rig, flow, round()), told.count() as u32 + beyond);
+        assert_eq!(said(&mut rig, flow, round()), within.count() as u32 + beyond);
         assert_eq!(said(&mut rig, flow, round()), 1, "{first} {length}");
         assert_eq!(said(&mut rig, flow, round()), 0);
     }
