@@ -27,6 +27,9 @@ pub struct NodeEnd {
     pub offset: Option<ClockOffset>,
     /// What kind of switch it is, `software` or `tofino`; `None` where it has not connected.
     pub kind: Option<&'static str>,
+    /// Whether it measured when it first connected to this controller, which knows nothing of what
+    /// it did before.
+    pub measured_before: bool,
     /// Paths from it of which it is not known yet whether marks come through; `None` where it is of
     /// all.
     pub unprobed: Option<Unprobed>,

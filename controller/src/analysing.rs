@@ -196,8 +196,11 @@ impl Analysing {
         let epoch = ends.epoch;
         let start_unix_ns = self.clock.start_of(epoch);
         let states = states(start_unix_ns);
-        let of_nodes = self.nodes.iter().zip(&sides.nodes).zip(&ends.nodes);
-        let came = of_nodes.map(|((node, sides), end)| came(node.role, sides, end));
+        let of_nodes = self.nodes.iter().zip(&sides.nodes).zip(&ends.nodes).zip(&states);
+        let came = of_nodes.map(|(((node, sides), end), state)| Came {
+            measured_before: state.measured_before,
+            ..came(node.role, sides, end)
+        });
         let doubts = self.doubts.of(epoch, &came.collect::<Vec<_>>());
         let delivered = self.nodes.iter().zip(sides.nodes).zip(ends.nodes).zip(states).zip(doubts);
         let delivered = delivered.map(|((((node, mut sides), mut end), state), doubts)| {

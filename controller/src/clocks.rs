@@ -105,6 +105,8 @@ pub struct NodeState {
     pub offset: Option<ClockOffset>,
     /// What kind of switch it is; `None` where it has not connected.
     pub kind: Option<&'static str>,
+    /// Whether it measured when it first connected.
+    pub measured_before: bool,
 }
 
 /// The latest exchanges with one edge.

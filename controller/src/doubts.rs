@@ -25,6 +25,8 @@ pub(crate) struct Came {
     pub(crate) flip_ns: u64,
     /// By how many it ended the window too late; 0 where it did not.
     pub(crate) take_ns: u64,
+    /// Whether it measured when it first connected.
+    pub(crate) measured_before: bool,
 }
 
 /// What windows leave in doubt of those after them, window by window.
@@ -54,6 +56,7 @@ impl Doubts {
         let since = *self.since.get_or_insert(epoch);
         let left = self.left.get(&before).filter(|_| before >= since);
         let is_lost = before >= since && left.is_none();
+        let is_before_all = |at: usize| left.is_none_or(|left| left[at].is_none());
         let stamped = left.and_then(|left| self.stamped_late(before, left));
         let of = |(at, came): (usize, &Came)| {
             let mut doubts = Vec::new();
@@ -72,9 +75,11 @@ impl Doubts {
             }
             // Of others it is known that something is missing.
             if came.all {
+                let is_unknown =
+                    is_lost && self.begun[at] || is_before_all(at) && came.measured_before;
                 let left = left.and_then(|left| left[at].as_ref());
                 doubts.extend(left.and_then(|left| left_by(before, left)));
-                doubts.extend((is_lost && self.begun[at]).then(|| unknown(before)));
+                doubts.extend(is_unknown.then(|| unknown(before)));
                 doubts.extend(stamped.clone());
             }
             doubts
@@ -135,7 +140,14 @@ mod tests {
     use super::*;
     use calumma_epoch::Guards;
 
-    const WELL: Came = Came { any: true, all: true, late_packets: 0, flip_ns: 0, take_ns: 0 };
+    const WELL: Came = Came {
+        any: true,
+        all: true,
+        late_packets: 0,
+        flip_ns: 0,
+        take_ns: 0,
+        measured_before: false,
+    };
 
     /// Of two nodes, whether there are doubts in each of the windows that they went through so.
     fn doubtful(window: u64, came: &[[Came; 2]]) -> Vec<[bool; 2]> {
@@ -174,6 +186,21 @@ mod tests {
         };
         assert_eq!(of(20_000_000), [[true, false], [false, false], [false, false]]);
         assert_eq!(of(38_000_000), [[true, false], [true, true], [false, false]]);
+    }
+
+    #[test]
+    fn what_a_node_measured_before_anything_came_leaves_the_first_windows_in_doubt() {
+        let went_on = Came { measured_before: true, ..WELL };
+        let before_it = Came { any: false, all: false, ..went_on };
+        let came = [[went_on, WELL], [went_on, WELL], [went_on, WELL]];
+        assert_eq!(doubtful(20, &came), [[true, false], [false, false], [false, false]]);
+        assert_eq!(doubtful(1, &came), [[true, false], [true, false], [false, false]]);
+        // It came to the controller later than the other one.
+        let came = [[before_it, WELL], [before_it, WELL], [went_on, WELL], [went_on, WELL]];
+        let next = doubtful(20, &came);
+        assert_eq!(next, [[false, false], [false, false], [true, false], [false, false]]);
+        let after_next = doubtful(1, &came);
+        assert_eq!(after_next, [[false, false], [false, false], [true, false], [true, false]]);
     }
 
     #[test]

@@ -49,8 +49,9 @@ pub(super) async fn run(
             if let Step::Report(ends) = &mut step {
                 let problems = hub.problems_of_edges(ends.epoch);
                 let problems = problems.into_iter().zip(hub.unprobed(ends.epoch));
-                for (end, problems) in ends.nodes.iter_mut().zip(problems) {
+                for (at, (end, problems)) in ends.nodes.iter_mut().zip(problems).enumerate() {
                     (end.clock, end.unprobed) = problems;
+                    end.measured_before = hub.measured_before(at);
                 }
             }
             if steps.send(step).await.is_err() {

@@ -213,6 +213,7 @@ fn states(hub: &Hub, positions: &[usize], since_unix_ns: u64) -> Vec<NodeState> 
         problem: problems[position].take(),
         offset: hub.clock_offset(position, since_unix_ns),
         kind: hub.kind(position),
+        measured_before: hub.measured_before(position),
     };
     positions.iter().map(of_node).collect()
 }

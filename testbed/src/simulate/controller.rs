@@ -71,6 +71,8 @@ struct Peer {
     node: Arc<Node>,
     /// What kind of switch it is, once it has said so.
     kind: Option<&'static str>,
+    /// Whether it measured when it first connected.
+    measured_before: Option<bool>,
     reader: FrameReader,
     /// What it can run.
     offers: Vec<Offer>,
@@ -91,6 +93,7 @@ impl Peer {
         Self {
             node,
             kind: None,
+            measured_before: None,
             reader,
             offers: Vec::new(),
             runs: Vec::new(),
@@ -176,14 +179,14 @@ impl Controller {
         Lane::new(system, &self.setup, &self.topology, (&nodes, &self.keys), since)
     }
 
-    /// Forgets what a node had begun to send on its last connection, but for its kind and what was
-    /// learned of its clock.
+    /// Forgets what a node had begun to send on its last connection, but for its kind, its past and
+    /// what was learned of its clock.
     pub(super) fn connected(&mut self, node: usize, now_ns: u64) {
         self.waiting.retain(|(of, _)| *of != node);
         let peer = &mut self.peers[node];
         let clock = std::mem::take(&mut peer.clock);
-        let (kind, connected_ns) = (peer.kind, Some(now_ns));
-        *peer = Peer { kind, clock, connected_ns, ..Peer::new(peer.node.clone()) };
+        let (kind, measured_before, connected_ns) = (peer.kind, peer.measured_before, Some(now_ns));
+        *peer = Peer { kind, measured_before, clock, connected_ns, ..Peer::new(peer.node.clone()) };
     }
 
     /// A node's connection has broken.
@@ -264,6 +267,7 @@ impl Controller {
         self.paths.connected(node, self.setup.clock.epoch_at(now_ns), able, 2);
         let peer = &mut self.peers[node];
         peer.kind = Some(hello.kind.name());
+        peer.measured_before.get_or_insert(measures);
         (peer.offers, peer.carrier) = (hello.systems, Some(carrier));
         let effective_epoch = self.earliest_epoch(now_ns);
         Ok(self.welcome(node, &Before::Hello(&hello.holding), effective_epoch))
@@ -404,6 +408,7 @@ impl Controller {
             problems: &|epoch| problems_of(peers, paths, setup, (epoch, now_ns)),
             offset: &|node, since_ns| peers[node].clock.offset_since(since_ns, now_ns),
             kind: &|node| peers[node].kind,
+            measured_before: &|node| peers[node].measured_before == Some(true),
             unprobed: &|epoch| paths.unprobed(epoch),
         };
         for lane in lanes {

@@ -37,6 +37,8 @@ pub(super) struct Ends<'a> {
     pub(super) offset: &'a dyn Fn(usize, u64) -> Option<ClockOffset>,
     /// What kind of switch a node is.
     pub(super) kind: &'a dyn Fn(usize) -> Option<&'static str>,
+    /// Whether a node measured when it first connected.
+    pub(super) measured_before: &'a dyn Fn(usize) -> bool,
     /// By edge: the paths from it that are not known to let marks through.
     pub(super) unprobed: &'a dyn Fn(u64) -> Vec<Option<Unprobed>>,
 }
@@ -323,6 +325,7 @@ impl Lane {
                         problem: all[at].take(),
                         offset: (ends.offset)(at, since_ns),
                         kind: (ends.kind)(at),
+                        measured_before: (ends.measured_before)(at),
                     };
                     at.iter().map(of_node).collect()
                 };
@@ -399,8 +402,9 @@ impl ChameleMon {
                 Step::Report(mut ends) => {
                     let problems = (of_nodes.problems)(ends.epoch).into_iter();
                     let of_edges = problems.zip((of_nodes.unprobed)(ends.epoch));
-                    for (end, of_edge) in ends.nodes.iter_mut().zip(of_edges) {
+                    for (at, (end, of_edge)) in ends.nodes.iter_mut().zip(of_edges).enumerate() {
                         (end.clock, end.unprobed) = of_edge;
+                        end.measured_before = (of_nodes.measured_before)(at);
                     }
                     let Some(mut measured) = self.measured.remove(&ends.epoch) else { continue };
                     measured.decoded.end(ends.nodes);

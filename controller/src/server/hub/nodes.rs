@@ -49,6 +49,8 @@ pub(super) struct State {
     pub(super) status: EdgeStatus,
     clock: ClockFilter,
     pub(super) link: Option<Link>,
+    /// Whether it measured when it first connected.
+    measured_before: bool,
 }
 
 impl State {
@@ -295,6 +297,12 @@ impl Hub {
         lock(&self.nodes[node].state).status.kind
     }
 
+    /// Whether the node at a position measured when it first connected: what it did before, this
+    /// controller does not know.
+    pub(crate) fn measured_before(&self, node: usize) -> bool {
+        lock(&self.nodes[node].state).measured_before
+    }
+
     fn note_clock_problems(&self, from: usize, problems: &[Option<String>]) {
         for (entry, problem) in self.nodes[from..].iter().zip(problems) {
             let status = &mut lock(&entry.state).status;
@@ -393,7 +401,7 @@ impl Hub {
             self.adopt(&mut plan, &holding, now_ns);
         }
         let mut state = lock(&entry.state);
-        let State { status, link, .. } = &mut *state;
+        let State { status, link, measured_before, .. } = &mut *state;
         if link.is_some() {
             let other = status.address.map_or("elsewhere".to_owned(), |at| at.to_string());
             let role = role.name();
@@ -418,6 +426,7 @@ impl Hub {
         status.carrier = Some(marking.carrier);
         status.tunnels = Some(marking.tunnels);
         status.measuring_problem = wanted.problem();
+        *measured_before |= measures && status.connections == 0;
         status.connections += 1;
         let connection = status.connections;
 

@@ -157,7 +157,7 @@ fn a_controller_that_starts_anew_takes_in_what_edges_held_and_changes_nothing_un
     assert_eq!((e1.attention, e2.attention), (held, held), "what they measure by already");
     let connected = e1.recent_epoch();
     let first = connected - 40;
-    let worlds: Vec<World> = (first..first + 3)
+    let worlds: Vec<World> = (first..first + 5)
         .map(|epoch| {
             let mut world = e1.world(epoch);
             traffic(&mut world);
@@ -166,7 +166,14 @@ fn a_controller_that_starts_anew_takes_in_what_edges_held_and_changes_nothing_un
         .collect();
     worlds.iter().for_each(|world| e1.deliver(world, 0));
     worlds.iter().for_each(|world| e2.deliver(world, 1));
-    for world in &worlds {
+    let (before, known) = worlds.split_at(2);
+    for world in before {
+        let report = controller.report(world.epoch);
+        assert_eq!((report.complete, &report.loss[..]), (false, &[][..]));
+        let because = &report.incomplete_because;
+        assert!(because[0].contains("e1: it measured before"), "{because:?}");
+    }
+    for world in known {
         let report = controller.report(world.epoch);
         assert!(report.complete, "{:?}", report.incomplete_because);
         assert_eq!(lost(&report), world.lost);
@@ -179,7 +186,7 @@ fn a_controller_that_starts_anew_takes_in_what_edges_held_and_changes_nothing_un
     };
     assert!(effective_epoch > connected);
     assert_eq!(attention, Attention::healthy(&layout, 512));
-    assert_eq!([(); 3].map(|()| e2.receive_reported()), [first, first + 1, first + 2]);
+    assert_eq!([0, 1, 2].map(|of| e2.receive_reported() - of), [first; 3]);
 }
 
 #[test]

@@ -205,6 +205,7 @@ impl DecodedEpoch {
             edge.note = end.note;
             edge.clock = end.clock;
             edge.unprobed = end.unprobed;
+            edge.measured_before = end.measured_before;
         }
     }
 }

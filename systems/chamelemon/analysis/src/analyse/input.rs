@@ -43,6 +43,8 @@ pub struct EdgeInput {
     pub clock: Option<String>,
     /// Paths from it of which it is not known yet whether marks come through.
     pub unprobed: Option<Unprobed>,
+    /// Whether it measured before anything of it could come here.
+    pub measured_before: bool,
     /// Whether a side came and was hashed by another key than the epoch's, so that it can't be
     /// read.
     pub other_key: bool,
@@ -76,6 +78,7 @@ impl EdgeInput {
             note: None,
             clock: None,
             unprobed: None,
+            measured_before: false,
             other_key: false,
         }
     }

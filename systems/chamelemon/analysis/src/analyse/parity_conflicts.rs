@@ -24,13 +24,20 @@ impl ParityConflicts {
     pub(super) fn of(&mut self, input: &EpochInput) -> Vec<Cause> {
         let epoch = input.epoch;
         self.left.retain(|&(of, _)| of < epoch && of + 2 >= epoch);
-        let reasons = match self.left.front() {
+        let mut reasons = match self.left.front() {
             Some((of, reasons)) if of + 2 == epoch => reasons.clone(),
             _ => Vec::new(),
         };
         for edge in input.edges.iter().filter(|edge| edge.came()) {
-            if !self.begun.contains(&edge.edge) {
-                self.begun.insert(edge.edge.clone());
+            let name = &edge.edge;
+            if self.begun.contains(name) {
+                continue;
+            }
+            self.begun.insert(name.clone());
+            if edge.measured_before {
+                let [last, one_before] = [1, 2].map(|by| epoch.saturating_sub(by));
+                reasons.push(before_all(name, one_before));
+                self.leave(last, before_all(name, last));
             }
         }
         let left = |edge| left_by(edge, epoch, self.begun.contains(&edge.edge));
@@ -40,6 +47,24 @@ impl ParityConflicts {
         }
         reasons
     }
+
+    /// Adds why the next epoch with the timestamp bit of the one before the latest can't be trusted.
+    fn leave(&mut self, of: u64, reason: Cause) {
+        match self.left.back_mut().filter(|(last, _)| *last == of) {
+            Some((_, reasons)) => reasons.push(reason),
+            None => self.left.push_back((of, vec![reason])),
+        }
+    }
+}
+
+/// Why the next epoch with the timestamp bit of `epoch` can't be trusted where the edge measured
+/// that one, and nothing of it came here.
+fn before_all(edge: &str, epoch: u64) -> Cause {
+    let what = format!(
+        "it measured before this controller knew it, epoch {epoch} with the same timestamp bit too, so \
+         it is not known whether it was late"
+    );
+    Cause::at(edge, CauseKind::Missing, what)
 }
 
 /// What an edge leaves of `epoch` to the next one with the same timestamp bit; `begun` where

@@ -4,7 +4,7 @@ use calumma_chamelemon::{Attention, Hierarchy, Partition, SampleRate};
 use calumma_chamelemon_analysis::report::{Amendment, CauseKind, Change, EpochReport, Flow};
 use calumma_sketch::{FlowKey, Key};
 
-use crate::world::{FIRST, Fate, World, healthy};
+use crate::world::{FIRST, Fate, World, analyser, healthy, layout};
 
 /// A flow from the hosts of e1 to those of e2.
 fn flow(port: u16) -> FlowKey {
@@ -269,4 +269,28 @@ fn flows_may_be_translated_at_both_ends_with_nothing_in_common() {
     assert_eq!(said, right);
     let of = reports[0].rewritten[0];
     assert_eq!((of.to, of.packets), (Some(Flow::from(&became)), 6));
+}
+
+/// A controller that is started anew does not know what edges were late with before.
+#[test]
+fn where_an_edge_measured_before_the_controller_knew_it_two_epochs_are_in_doubt() {
+    let mut world = World::new(healthy(), 4);
+    for epoch in 0..4 {
+        send(&mut world, epoch, flow(1), &[Fate::Lost, Fate::Arrived]);
+    }
+    let mut analyser = analyser(layout());
+    let mut reports = (FIRST..FIRST + 4).map(|epoch| {
+        let mut input = world.input(epoch);
+        input.edges[1].measured_before = true;
+        analyser.analyse(input)
+    });
+    for _ in 0..2 {
+        let report = reports.next().unwrap();
+        let [cause] = &report.causes[..] else { panic!("{report:#?}") };
+        assert_eq!((cause.edge.as_deref(), cause.kind), (Some("e2"), CauseKind::Missing));
+        assert!(!report.complete && report.loss.is_empty(), "{report:#?}");
+    }
+    for report in reports {
+        assert_eq!(lost(&report), [(Flow::from(&flow(1)), 1, false)]);
+    }
 }
