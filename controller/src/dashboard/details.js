@@ -88,10 +88,13 @@ export function heavyChanges(element, about, report) {
   if (!report) return replace(element, nothing('Shown with the first epoch.'));
   const by = (change) => Math.abs(change.after - change.before);
   const rows = merged(report, (edge) => edge.heavy_changes, by);
+  const compared = chosen(report).some((edge) => edge.heavy_changes_since != null);
+  const unknown = compared ? unknownAt(report, (edge) => edge.heavy_changes_complete) : '';
+  about.textContent = [about.textContent, unknown].filter(Boolean).join('; ');
   if (rows.length === 0) {
-    const compared = chosen(report).some((edge) => edge.heavy_changes_since != null);
-    return replace(element, nothing(compared
-      ? 'No flow grew or shrank by that much since the epoch before.'
+    const none = unknown ? `None that is known: ${unknown}.`
+      : 'No flow grew or shrank by that much since the epoch before.';
+    return replace(element, nothing(compared ? none
       : 'Nothing to compare with: this epoch or the one before is not whole.'));
   }
   return flowTable(element, [['flow', ''], ['edge', 'name'], ['packets', 'number']], rows, (row) => {

@@ -80,6 +80,7 @@ prop_compose! {
             heavy_hitters_complete: hh_decode == DecodeState::Complete,
             heavy_changes_since,
             heavy_changes: heavy_changes.into_iter().map(change).collect(),
+            heavy_changes_complete: heavy_changes_since.is_some(),
             size_distribution,
         }
     }

@@ -56,6 +56,7 @@ fn report() -> EpochReport {
         heavy_hitters_complete: true,
         heavy_changes_since: None,
         heavy_changes: vec![],
+        heavy_changes_complete: false,
         size_distribution: vec![],
     };
     EpochReport {

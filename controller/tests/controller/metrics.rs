@@ -286,8 +286,12 @@ fn numbers_of_heavy_flows_are_nan_where_nobody_knows_them() {
         edge.heavy_hitters_complete = false;
         edge.heavy_changes.clear();
         edge.heavy_changes_since = None;
+        edge.heavy_changes_complete = false;
     });
     assert!(nothing.iter().all(|number| number.is_nan()), "{nothing:?}");
+    // There is an epoch to compare with, and flows of which too little is known.
+    let [_, changes] = of(|report| report.edges[0].heavy_changes_complete = false);
+    assert!(changes.is_nan());
 }
 
 /// The share of lost packets is one of packets whose losses are known, and what turns out not to

@@ -54,7 +54,8 @@ impl Setup {
 pub struct Packets {
     /// Those that came.
     pub received: u64,
-    /// Those of them that its transmit queues refused, so that they are lost.
+    /// Those of them that it did not send: its transmit queues refused them, or, on a Tofino, it
+    /// dropped them for any reason.
     pub refused: u64,
 }
 

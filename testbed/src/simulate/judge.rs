@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use calumma_controller::report::{Amendment, Change, EpochReport, Flow, LossClass};
+use calumma_controller::report::{Amendment, Change, EdgeReport, EpochReport, Flow, LossClass};
 use calumma_sketch::WideKey;
 use serde::Serialize;
 
@@ -73,7 +73,9 @@ impl EpochTruth {
 
     /// Holds a report against the truth, as far as it claims to be certain.
     ///
-    /// * It must count every packet that entered, where all flows are listed.
+    /// * It must count every packet that entered, edge by edge, where all flows are listed; the size
+    ///   of each heavy hitter must lie between its bounds, no larger flow may be missing where all
+    ///   are listed, and as many flows have entered as it says without an error.
     /// * Where the encoders came out complete, no flow may be said to have lost more packets than
     ///   are missing, of those that carried an encoding.
     /// * Of flows that links did no more to than lose and copy packets, it must say exactly how
@@ -99,8 +101,44 @@ impl EpochTruth {
             let words = format!("{counted} packets counted, {entered} entered");
             judgement.wrong.push(Wrong { flow: None, false_lost: 0, words });
         }
+        if self.entered.is_none() {
+            for (at, edge) in report.edges.iter().enumerate() {
+                self.judge_edge((at, edge), &mut judgement);
+            }
+        }
         self.judge_losses(report, &mut judgement);
         judgement
+    }
+
+    /// Holds what a report says of flow sizes at the edge at a position against what entered there.
+    fn judge_edge(&self, (at, report): (usize, &EdgeReport), judgement: &mut Judgement) {
+        let mut wrong = |words| judgement.wrong.push(Wrong { flow: None, false_lost: 0, words });
+        let name = &report.edge;
+        let mut sizes: HashMap<Flow, u64> = HashMap::new();
+        for flow in self.flows.iter().filter(|flow| flow.edge as usize == at && flow.packets > 0) {
+            *sizes.entry(Flow::from(&flow.key)).or_default() += u64::from(flow.packets);
+        }
+        let entered: u64 = sizes.values().sum();
+        if report.packets_in.is_some_and(|packets| packets != entered) {
+            wrong(format!("{name}: {:?} packets entered, not {entered}", report.packets_in));
+        }
+        if let (Some(flows), Some(0.0)) = (report.cardinality, report.cardinality_error)
+            && flows != sizes.len() as f64
+        {
+            wrong(format!("{name}: {flows} flows entered, not {}", sizes.len()));
+        }
+        let hitters = &report.heavy_hitters;
+        for hitter in hitters {
+            let size = sizes.remove(&hitter.flow).unwrap_or(0);
+            if !(hitter.size_min.unwrap_or(hitter.size)..=hitter.size).contains(&size) {
+                wrong(format!("{name}: {hitter:?}, but {size} packets entered"));
+            }
+        }
+        let least = hitters.iter().map(|hitter| hitter.size).min();
+        let Some(least) = least.filter(|_| report.heavy_hitters_complete) else { return };
+        for (flow, size) in sizes.iter().filter(|(_, size)| **size > least) {
+            wrong(format!("{name}: {flow} with {size} packets is no hitter, one of {least} is"));
+        }
     }
 
     fn judge_losses(&self, report: &EpochReport, judgement: &mut Judgement) {
@@ -275,7 +313,7 @@ impl Expected {
 mod tests {
     use super::*;
     use calumma_chamelemon::Run;
-    use calumma_controller::report::{Loss, Surplus, sample};
+    use calumma_controller::report::{HeavyHitter, Loss, Surplus, sample};
 
     /// A report that claims to be certain, and of the flow with source port `port` that it lost or
     /// had too many packets.
@@ -328,6 +366,42 @@ mod tests {
         let mut incomplete = report(&[(1, 9)], &[]);
         incomplete.complete = false;
         assert_eq!(truth.judge(&incomplete), Judgement::default());
+    }
+
+    #[test]
+    fn sizes_at_an_edge_lie_between_their_bounds_and_none_is_missing() {
+        let mut truth = EpochTruth::default();
+        for (port, packets) in [(1, 700), (2, 90), (3, 800)] {
+            let mut flow = FlowTruth::new(key(port), 0);
+            flow.packets = packets;
+            truth.flows.push(flow);
+        }
+        let judged = |change: &dyn Fn(&mut EdgeReport)| {
+            let mut edge = sample().edges.remove(0);
+            let hitter = |port, size, size_min| {
+                let flow = Flow::from(&key(port));
+                HeavyHitter { flow, size, size_min }
+            };
+            edge.packets_in = Some(1590);
+            (edge.cardinality, edge.cardinality_error) = (Some(3.0), Some(0.0));
+            edge.heavy_hitters = vec![hitter(3, 800, None), hitter(1, 710, Some(690))];
+            change(&mut edge);
+            let mut judgement = Judgement::default();
+            truth.judge_edge((0, &edge), &mut judgement);
+            judgement.wrong.len()
+        };
+        assert_eq!(judged(&|_| {}), 0);
+        assert_eq!(judged(&|edge| edge.packets_in = Some(1591)), 1);
+        assert_eq!(judged(&|edge| edge.cardinality = Some(2.0)), 1);
+        assert_eq!(judged(&|edge| edge.heavy_hitters[1].size_min = None), 1);
+        assert_eq!(judged(&|edge| edge.heavy_hitters.truncate(0)), 0, "no threshold is known");
+        assert_eq!(judged(&|edge| edge.heavy_hitters.rotate_left(1)), 0);
+        assert_eq!(judged(&|edge| edge.heavy_hitters = vec![edge.heavy_hitters[1]]), 1);
+        let lacks = |edge: &mut EdgeReport| {
+            edge.heavy_hitters.remove(0);
+            edge.heavy_hitters_complete = false;
+        };
+        assert_eq!(judged(&lacks), 0);
     }
 
     #[test]

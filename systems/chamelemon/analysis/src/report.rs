@@ -412,6 +412,9 @@ pub struct EdgeReport {
     pub heavy_changes_since: Option<u64>,
     /// Flows whose size changed by more than the threshold, largest change first.
     pub heavy_changes: Vec<HeavyChange>,
+    /// Whether no such flow is missing there.
+    #[serde(default)]
+    pub heavy_changes_complete: bool,
     /// Number of flows by size in packets, ascending; sizes without flows are left out.
     pub size_distribution: Vec<(u64, f64)>,
 }
@@ -422,9 +425,9 @@ impl EdgeReport {
         self.heavy_hitters_complete.then_some(self.heavy_hitters.len() as u64)
     }
 
-    /// How many heavy changes are listed, where there was something to compare with.
+    /// How many heavy changes are listed, where none is missing.
     pub fn number_of_heavy_changes(&self) -> Option<u64> {
-        self.heavy_changes_since.map(|_| self.heavy_changes.len() as u64)
+        self.heavy_changes_complete.then_some(self.heavy_changes.len() as u64)
     }
 }
 
@@ -526,6 +529,7 @@ pub fn sample() -> EpochReport {
                 after: 900,
                 after_min: None,
             }],
+            heavy_changes_complete: true,
             size_distribution: vec![(1, 210.4), (2, 55.0)],
         }],
     }
@@ -551,7 +555,7 @@ mod tests {
             r#""hh_decode":"complete","hh_load_factor":0.04,"#,
             r#""heavy_hitters":[{FLOW,"size":5120}],"heavy_hitters_complete":true,"#,
             r#""heavy_changes_since":11,"#,
-            r#""heavy_changes":[{FLOW,"before":10,"after":900}],"#,
+            r#""heavy_changes":[{FLOW,"before":10,"after":900}],"heavy_changes_complete":true,"#,
             r#""size_distribution":[[1,210.4],[2,55.0]]}]}"#,
         ];
         let flow = r#""src":"10.1.0.2","dst":"10.2.0.2","sport":40000,"dport":5201,"proto":6"#;

@@ -234,6 +234,9 @@ static EDGES: TableOf<EpochReport, EdgeReport> = TableOf {
         truth("heavy_hitters_complete", "whether no heavy hitter is missing", |row| {
             Some(row.item.heavy_hitters_complete)
         }),
+        truth("heavy_changes_complete", "whether no heavy change is missing", |row| {
+            Some(row.item.heavy_changes_complete)
+        }),
     ],
     rows: |report, rows| {
         rows.extend(report.edges.iter().map(|item| Row {

@@ -107,10 +107,10 @@ pub struct Count {
     /// Packets that the flow had at most: as many as were counted, unless the table was full.
     /// `None` where the node may not have counted all.
     pub at_most: Option<u64>,
-    /// Packets of the flow, of those counted, that the node lost since its transmit queues were
-    /// full.
+    /// Packets of the flow, of those counted, that the node did not send: since its transmit queues
+    /// were full, and on a Tofino for whatever reason.
     pub refused: u64,
-    /// Packets of the flow that it lost so at most, likewise.
+    /// Packets of the flow that it did not send at most, likewise.
     pub refused_at_most: Option<u64>,
 }
 
@@ -125,7 +125,7 @@ pub struct NodeTotal {
     pub packets: u64,
     /// Those that found no place in its table.
     pub others: u64,
-    /// Those that its transmit queues refused.
+    /// Those that it did not send.
     pub refused: u64,
 }
 
@@ -258,9 +258,7 @@ static COUNTS: TableOf<SystemReport<Found>, Count> = TableOf {
         proto(),
         u64("packets", "packets counted", |row| Some(row.item.packets)),
         u64("at_most", "packets that there were at most", |row| row.item.at_most),
-        u64("refused", "of those counted, lost at full transmit queues", |row| {
-            Some(row.item.refused)
-        }),
+        u64("refused", "of those counted, not sent by the node", |row| Some(row.item.refused)),
         u64("refused_at_most", "packets lost so at most", |row| row.item.refused_at_most),
     ],
     rows: |report, rows| {
@@ -292,12 +290,13 @@ struct TableIsFull(Vec<String>);
 
 impl Rules for TableIsFull {
     fn read(&mut self, report: &dyn Report) -> Option<Vec<Fact>> {
-        let nodes = &report.as_type::<SystemReport<Found>>()?.findings.nodes;
+        let report = report.as_type::<SystemReport<Found>>()?;
+        let nodes = &report.findings.nodes;
         let fact = |node: &String| {
             let others = nodes.iter().filter(|total| total.node == *node).map(|total| total.others);
             let reading = match others.max() {
-                None => Reading::Unknown,
-                Some(0) => Reading::Good,
+                Some(0) if report.complete => Reading::Good,
+                None | Some(0) => Reading::Unknown,
                 Some(_) => Reading::Bad,
             };
             Fact { alert: "hops-table-full", node: Some(node.clone()), reading }

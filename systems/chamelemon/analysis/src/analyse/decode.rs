@@ -226,6 +226,7 @@ fn outline(input: &EdgeInput) -> EdgeReport {
         heavy_hitters_complete: false,
         heavy_changes_since: None,
         heavy_changes: Vec::new(),
+        heavy_changes_complete: false,
         size_distribution: Vec::new(),
     }
 }

@@ -1,6 +1,9 @@
 //! The six accumulation tasks, at one edge: heavy hitters, flow size, heavy changes, cardinality,
 //! flow size distribution, entropy.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -46,7 +49,8 @@ fn answer_by<K: Key>(
     report.heavy_hitters_complete = sizes.has_all_above(tasks.heavy_hitter);
     if let Some(previous) = previous.filter(|previous| previous.whole && sizes.whole) {
         report.heavy_changes_since = Some(previous.epoch);
-        report.heavy_changes = sizes.heavy_changes(previous, tasks.heavy_change);
+        let (changes, complete) = sizes.heavy_changes(previous, tasks.heavy_change);
+        (report.heavy_changes, report.heavy_changes_complete) = (changes, complete);
     }
     let cardinality = sizes.cardinality();
     report.cardinality = Some(rounded(cardinality.value));
@@ -91,7 +95,7 @@ impl<K: Key> OwnParts<K> {
 /// A flow's size in packets at the edge where it entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowSize {
-    /// The size, never below the truth unless the HH encoder came out partial.
+    /// The size, never below the truth.
     pub size: u64,
     /// The least that it can have been.
     pub size_min: u64,
@@ -103,6 +107,12 @@ impl FlowSize {
     /// The least, where that is not the size.
     fn min_unless_exact(&self) -> Option<u64> {
         (!self.exact).then_some(self.size_min)
+    }
+
+    /// By how many packets it may differ from another at most.
+    fn most_from(&self, other: &Self) -> u64 {
+        let more = self.size.saturating_sub(other.size_min);
+        more.max(other.size.saturating_sub(self.size_min))
     }
 }
 
@@ -184,6 +194,8 @@ pub(crate) struct SizesBy<K: Key> {
     hh_complete: bool,
     /// Whether every packet that entered was recorded and decoded.
     whole: bool,
+    /// Packets that entered.
+    packets: u64,
     /// Most packets of a flow that are not in the HH encoder.
     unseen: u64,
     /// Most packets of a flow that has not been decoded.
@@ -217,6 +229,7 @@ impl<K: Key> SizesBy<K> {
             attention: side.attention,
             hh_complete,
             whole: hh_complete && side.defects.is_none(),
+            packets: side.packets_in,
             unseen,
             undecoded: unseen,
             own,
@@ -252,20 +265,16 @@ impl<K: Key> SizesBy<K> {
             let size = recorded + before;
             return FlowSize { size, size_min: size, exact: true };
         }
-        let bound = u64::from(self.classifier().query(&hashes));
-        if recorded > 0 || self.hh_complete {
-            let most = recorded.saturating_add(self.unseen);
-            // A counter that overflowed is no bound.
-            let size = if bound == u64::from(u32::MAX) { most } else { most.min(bound) };
-            let size_min = if self.hh_complete { recorded.min(size) } else { 0 };
-            FlowSize { size, size_min, exact: self.hh_complete && size == size_min }
-        } else if bound == u64::from(u32::MAX) {
-            // Larger than every counter; the HH encoder alone would know by how much.
-            let most = self.classifier().levels().map(|level| level.max()).max().unwrap_or(0);
-            FlowSize { size: most.into(), size_min: 0, exact: false }
-        } else {
-            FlowSize { size: bound, size_min: 0, exact: false }
+        let counted = self.classifier().query(&hashes);
+        // A counter that overflowed is no bound.
+        let counted = if counted == u32::MAX { self.packets } else { counted.into() };
+        if !self.hh_complete {
+            // Packets of what is recorded may be among what did not decode.
+            return FlowSize { size: counted, size_min: 0, exact: false };
         }
+        let size = recorded.saturating_add(self.unseen).min(counted);
+        let size_min = recorded.min(size);
+        FlowSize { size, size_min, exact: size == size_min }
     }
 
     /// Whether a flow is in the HH flowset.
@@ -328,12 +337,20 @@ impl<K: Key> SizesBy<K> {
         more_hl.chain(more_ll)
     }
 
+    /// Whether a flow that is not in the HH flowset is in the HL or LL encoder.
+    fn is_own(&self, flow: &K) -> bool {
+        let OwnParts { hl, ll } = &self.own;
+        [hl, ll].into_iter().flatten().any(|part| part.contains_key(flow))
+    }
+
     /// Whether [`size_of`](Self::size_of) may give more than `threshold` for a flow of the HH
     /// flowset of which this many packets are recorded. Of most flows it can't, and that costs less
     /// to say.
     fn may_exceed(&self, recorded: u64, threshold: u64) -> bool {
-        // What else is known exactly of a flow has no such bound.
-        self.own.hl.is_some() || recorded.saturating_add(self.unseen) > threshold
+        // What else is known exactly of a flow has no such bound, nor has what did not decode.
+        self.own.hl.is_some()
+            || !self.hh_complete
+            || recorded.saturating_add(self.unseen) > threshold
     }
 
     /// Every flow that has been decoded and may have more than `threshold` packets.
@@ -362,9 +379,11 @@ impl<K: Key> SizesBy<K> {
         hitters
     }
 
-    fn heavy_changes(&self, previous: &Self, threshold: u64) -> Vec<HeavyChange> {
-        // Both epochs are whole. A flow of at most `threshold` packets in both has changed by no
-        // more. Where one that is not in the flowset may have more, all are looked at.
+    /// The flows of those decoded in either epoch that have changed by more, and whether no other
+    /// flow can have. Both epochs are whole.
+    fn heavy_changes(&self, previous: &Self, threshold: u64) -> (Vec<HeavyChange>, bool) {
+        // A flow of at most `threshold` packets in both has changed by no more. Where one that is
+        // not in the flowset may have more, all are looked at.
         let all = self.may_exceed(0, threshold) || previous.may_exceed(0, threshold);
         let is_large = |sizes: &Self, recorded| all || sizes.may_exceed(recorded, threshold);
         let is_listed = |flow: &K| {
@@ -373,26 +392,30 @@ impl<K: Key> SizesBy<K> {
         };
         let new =
             self.hh().filter(|&(flow, recorded)| is_large(self, recorded) && !is_listed(flow));
-        let mut changes: Vec<HeavyChange> = previous
-            .hh()
-            .filter(|&(_, recorded)| is_large(previous, recorded))
-            .chain(new)
-            .map(|(key, _)| key)
-            .map(|key| {
-                let (before, after) = (previous.size_of(key), self.size_of(key));
-                HeavyChange {
+        let large = previous.hh().filter(|&(_, recorded)| is_large(previous, recorded));
+        let large = large.chain(new).map(|(key, _)| key);
+        // Where those of the edge's own parts are known, all of the flowsets are looked at.
+        let (own_before, own) = (previous.own_flows(), self.own_flows());
+        let own_before = own_before.filter(|key| !self.has(key));
+        let own = own.filter(|key| !previous.has(key) && !previous.is_own(key));
+        let (mut changes, mut complete) = (Vec::new(), true);
+        for key in large.chain(own_before).chain(own) {
+            let (before, after) = (previous.size_of(key), self.size_of(key));
+            if before.size.abs_diff(after.size) > threshold {
+                changes.push(HeavyChange {
                     flow: key.into(),
                     before: before.size,
                     before_min: before.min_unless_exact(),
                     after: after.size,
                     after_min: after.min_unless_exact(),
-                }
-            })
-            .filter(|change| change.before.abs_diff(change.after) > threshold)
-            .collect();
+                });
+            } else {
+                complete &= before.most_from(&after) <= threshold;
+            }
+        }
         let by = |change: &HeavyChange| change.before.abs_diff(change.after);
         changes.sort_by(|a, b| by(b).cmp(&by(a)).then(a.flow.cmp(&b.flow)));
-        changes
+        (changes, complete && self.undecoded.max(previous.undecoded) <= threshold)
     }
 
     fn cardinality(&self) -> estimate::Estimate {
@@ -425,167 +448,4 @@ impl<K: Key> SizesBy<K> {
 pub(super) fn encodes_all_of(attention: &Attention, epoch: u64, hashes: &Hashes) -> bool {
     let sample = u32::from(hashes.sample(sample_seed(epoch)));
     attention.t_l == 1 || sample < attention.sample_rate.threshold()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use calumma_chamelemon::frames::{Defects, IngressSide};
-    use calumma_chamelemon::{IngressGroup, Layout, Partition};
-    use calumma_plane::Record;
-    use calumma_sketch::{FlowKey, HashKey, Level};
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn key(flow: usize) -> FlowKey {
-        FlowKey::from_words(flow as u32, 7, 1, 6)
-    }
-
-    /// What is known of flow sizes after an epoch in which flows had so many packets each.
-    fn sizes(t_h: u32, hl: u32, packets: impl Iterator<Item = u32>) -> SizesBy<FlowKey> {
-        sizes_on(1, t_h, hl, packets)
-    }
-
-    /// The same where packets came to so many lcores in turn.
-    fn sizes_on(
-        lcores: usize,
-        t_h: u32,
-        hl: u32,
-        packets: impl Iterator<Item = u32>,
-    ) -> SizesBy<FlowKey> {
-        let (side, family) = side_of(lcores, t_h, hl, packets);
-        decoded(&side, &family)
-    }
-
-    fn decoded(side: &Ingress, family: &Arc<HashFamily>) -> SizesBy<FlowKey> {
-        let AnyKey::Ipv4(upstream) = &side.upstream else { unreachable!() };
-        let hh = upstream.encoder.part(&side.attention.partition.hh_part()).decode(family);
-        SizesBy::new(side, &upstream.encoder, hh.flows(), hh.is_complete(), family)
-    }
-
-    fn side_of(
-        lcores: usize,
-        t_h: u32,
-        hl: u32,
-        packets: impl Iterator<Item = u32>,
-    ) -> (Ingress, Arc<HashFamily>) {
-        let layout = Layout {
-            upstream_buckets: 128,
-            downstream_buckets: 128,
-            classifier: vec![Level::new(8, 256), Level::new(16, 128)],
-            ..Layout::default()
-        };
-        let partition = Partition { hh: 128 - hl, hl, ll: 0 };
-        let attention = Attention { t_h, t_l: 1, sample_rate: SampleRate::ALL, partition };
-        let family = Arc::new(HashFamily::new(&HashKey::from_bytes([3; 32])));
-        let mut groups = vec![IngressGroup::new(&layout, attention, 5).unwrap(); lcores];
-        let mut all = 0;
-        for (flow, packets) in packets.enumerate() {
-            let hashes = family.hash(&key(flow));
-            for packet in 0..packets as usize {
-                groups[packet % lcores].record(&key(flow), &hashes);
-            }
-            all += u64::from(packets);
-        }
-        // As of an lcore that nothing came to.
-        let mut group = IngressGroup::new(&layout, attention, 5).unwrap();
-        groups.iter().for_each(|of| group.merge(of));
-        (IngressSide::of_group(5, &group, all, Defects::default()).to_ingress(), family)
-    }
-
-    /// Each lcore lets through what is below T_h there.
-    #[test]
-    fn a_flow_below_t_h_on_each_lcore_has_what_came_to_both() {
-        // The HL part is too small to decode.
-        let (side, family) = side_of(2, 100, 1, [198; 8].into_iter());
-        assert_eq!(side.lcores, Some(2));
-        for lcores in [Some(2), None] {
-            let sizes = decoded(&Ingress { lcores, ..side.clone() }, &family);
-            assert!(sizes.hh_complete && sizes.own.hl.is_none() && !sizes.has(&key(0)));
-            let size = sizes.size_of(&key(0));
-            assert!((size.size_min, size.exact) == (0, false) && size.size >= 198, "{size:?}");
-            let entered = sizes.entered(&key(0), &family.hash(&key(0)));
-            assert!(entered.least == 0 && entered.most.unwrap() >= 198, "{entered:?}");
-            assert!(sizes.heavy_hitters(150).is_empty() && !sizes.has_all_above(150));
-            assert_eq!(sizes.has_all_above(198), lcores.is_some());
-        }
-        let one = sizes(100, 1, [99; 8].into_iter());
-        assert!(one.has_all_above(99) && !one.has_all_above(98));
-    }
-
-    /// A flow of 1 packet and then none, in a counter with others, may have been larger.
-    #[test]
-    fn a_change_between_bounds_says_so() {
-        let large = (0..100).map(|_| 40);
-        let (before, after) = (sizes(30, 1, large), sizes(30, 1, [0; 1].into_iter()));
-        let changes = after.heavy_changes(&before, 20);
-        assert!(before.hh_complete && before.own.hl.is_none() && changes.len() > 50);
-        for change in &changes {
-            let least = change.before_min.unwrap();
-            assert!(least <= 40 && (40..=69).contains(&change.before), "{change:?}");
-            assert_eq!((change.after, change.after_min), (0, None));
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn sizes_lie_between_their_bounds_on_any_number_of_lcores(
-            lcores in 1_usize..5,
-            says_lcores: bool,
-            t_h in 1_u32..150,
-            hl in 1_u32..60,
-            packets in prop::collection::vec(0_u32..400, 1..60),
-            threshold in 0_u64..600,
-        ) {
-            let (mut side, family) = side_of(lcores, t_h, hl, packets.iter().copied());
-            side.lcores = side.lcores.filter(|_| says_lcores);
-            let sizes = decoded(&side, &family);
-            if !sizes.hh_complete {
-                return Ok(());
-            }
-            let hitters = sizes.heavy_hitters(threshold);
-            for (flow, &packets) in packets.iter().enumerate() {
-                let (key, packets) = (key(flow), u64::from(packets));
-                let size = sizes.size_of(&key);
-                let bounds = size.size_min..=size.size;
-                prop_assert!(bounds.contains(&packets), "{size:?} {packets}");
-                let entered = sizes.entered(&key, &family.hash(&key));
-                prop_assert!(entered.least <= packets && packets <= entered.most.unwrap());
-                let is_listed = hitters.iter().any(|hitter| hitter.flow == (&key).into());
-                let may_miss = !sizes.has_all_above(threshold);
-                prop_assert!(is_listed || packets <= threshold || may_miss);
-            }
-        }
-
-        #[test]
-        fn flows_that_are_not_looked_at_are_neither_large_nor_changed(
-            t_h in 1_u32..300,
-            hl in 20_u32..60,
-            packets in prop::collection::vec((0_u32..400, 0_u32..400), 1..150),
-            threshold in 0_u64..300,
-        ) {
-            let before = sizes(t_h, hl, packets.iter().map(|flow| flow.0));
-            let after = sizes(t_h, hl, packets.iter().map(|flow| flow.1));
-            let hitters = after.heavy_hitters(threshold);
-            let hitters: BTreeSet<Flow> = hitters.into_iter().map(|hitter| hitter.flow).collect();
-            // Nobody asks for changes where an HH encoder did not decode.
-            let is_asked = before.whole && after.whole;
-            let changes = match is_asked {
-                true => after.heavy_changes(&before, threshold),
-                false => Vec::new(),
-            };
-            let listed: BTreeSet<Flow> = changes.iter().map(|change| change.flow).collect();
-            prop_assert_eq!(listed.len(), changes.len());
-            for key in (0..packets.len()).map(key) {
-                let (was, is) = (before.size_of(&key).size, after.size_of(&key).size);
-                let decoded = after.flows().any(|flow| *flow == key);
-                prop_assert_eq!(hitters.contains(&(&key).into()), decoded && is > threshold);
-                let decoded = before.has(&key) || after.has(&key);
-                let has_changed = is_asked && decoded && was.abs_diff(is) > threshold;
-                prop_assert_eq!(listed.contains(&(&key).into()), has_changed);
-            }
-        }
-    }
 }
