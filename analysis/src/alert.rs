@@ -63,6 +63,9 @@ pub struct Details {
     /// Share of packets lost in this epoch, where it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss_share: Option<f64>,
+    /// Whether that is a lower bound, and what flows lost may be one as well.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub loss_share_at_least: bool,
     /// The flows that lost most in this epoch.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub flows: Vec<Victim>,
@@ -91,11 +94,14 @@ pub trait Rules: Debug + Send {
     /// order; `None` where the report is another system's.
     fn read(&mut self, report: &dyn Report) -> Option<Vec<Fact>>;
 
-    /// A fact of `report` in words; `over` where its alert ends.
+    /// A fact of `report` that is bad in words; `over` where its alert ends.
     fn text(&self, fact: &Fact, report: &dyn Report, over: bool) -> String;
 
     /// What is added to the words: nothing, if nothing is said here.
     fn details(&self, _fact: &Fact, _report: &dyn Report) -> Details {
         Details::default()
     }
+
+    /// Forgets earlier reports, since the system is off: nothing, if they are not remembered.
+    fn forget(&mut self) {}
 }

@@ -7,11 +7,13 @@
 mod hysteresis;
 mod nodes;
 mod watch;
+mod watched;
 mod webhook;
 
 pub use hysteresis::{Hysteresis, Lasting, Patience, Transition};
 pub use nodes::{NodeWatch, WatchedNode, WatchedNodes};
-pub use watch::{Event, Watch};
+pub use watch::Watch;
+pub use watched::Event;
 pub use webhook::WebhookUrl;
 pub(crate) use webhook::host;
 
@@ -110,15 +112,16 @@ impl Alerts {
         };
         let AlertsSection { loss_share, incomplete_share, .. } = *section;
         let limits = AlertLimits { loss_share, incomplete_share };
-        let rules =
-            systems.iter().map(|&system| system.alert_rules(&limits, &config.nodes_for(system)));
-        let watch = Watch::new(rules.collect(), patience);
+        let rules = systems
+            .iter()
+            .map(|&system| (system.name(), system.alert_rules(&limits, &config.nodes_for(system))));
+        let watch = Watch::new(rules, patience);
         let webhooks = section.webhooks.iter().map(Webhook::start);
         let webhooks = webhooks.collect::<Result<_, _>>()?;
         Ok(Self { watch, nodes: None, webhooks, known_lost: 0 })
     }
 
-    /// The same, watching nodes as well.
+    /// The same, watching nodes as well, and ending the alerts of systems that are switched off.
     #[must_use]
     pub fn with_nodes(self, nodes: NodeWatch) -> Self {
         Self { nodes: Some(nodes), ..self }
@@ -135,7 +138,11 @@ impl Alerts {
     }
 
     fn watch_nodes(&mut self) -> anyhow::Result<()> {
-        let events = self.nodes.as_mut().map_or_else(Vec::new, NodeWatch::step);
+        let Some(nodes) = &mut self.nodes else { return Ok(()) };
+        let Some(now) = nodes.look() else { return Ok(()) };
+        let is_on = |system| now.systems.contains(&system);
+        let mut events = self.watch.end_where_off(is_on, now.head());
+        events.extend(nodes.take(&now));
         self.send(&events)
     }
 

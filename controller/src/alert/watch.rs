@@ -1,110 +1,69 @@
 //! From reports to alerts: what each system watches for, and what is said about it.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
-use calumma_analysis::alert::{Details, Fact, Rules};
+use calumma_analysis::alert::Rules;
 use calumma_analysis::{EpochHead, Report};
-use chrono::{DateTime, SecondsFormat};
-use serde::Serialize;
 
-use super::hysteresis::{Hysteresis, Lasting, Patience, Transition};
+use super::hysteresis::Patience;
+use super::watched::{Event, Watched};
 
-/// What a webhook is sent: the body of its request.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Event {
-    /// The same from the start of an alert to its end, and never again.
-    pub id: String,
-    /// `start`, `update` or `end`.
-    pub event: &'static str,
-    /// `loss`, `ill`, `decode`, `rewritten`, `incomplete`, `edge_missing` or `node_missing`; of a
-    /// further system, a name of its own.
-    pub alert: &'static str,
-    /// The node it is about, where it is about one.
-    pub node: Option<String>,
-    /// The epoch that brought it.
-    pub epoch: u64,
-    /// When that epoch began.
-    pub time: String,
-    /// When the epoch began that started the alert.
-    pub since: String,
-    /// In words.
-    pub text: String,
-    /// Share and flows of alert `loss`; share and causes of alert `incomplete`.
-    #[serde(flatten)]
-    pub details: Details,
-}
+/// System, alert and node.
+type Of = (&'static str, &'static str, Option<String>);
 
 /// Watches reports for trouble.
 #[derive(Debug)]
 pub struct Watch {
     patience: Patience,
-    rules: Vec<Box<dyn Rules>>,
-    alerts: HashMap<(&'static str, Option<String>), Hysteresis>,
+    /// By system.
+    rules: BTreeMap<&'static str, Box<dyn Rules>>,
+    alerts: BTreeMap<Of, Watched>,
 }
 
 impl Watch {
     /// Watches what each system's rules say.
-    pub fn new(rules: Vec<Box<dyn Rules>>, patience: Patience) -> Self {
-        Self { patience, rules, alerts: HashMap::new() }
+    pub fn new(
+        rules: impl IntoIterator<Item = (&'static str, Box<dyn Rules>)>,
+        patience: Patience,
+    ) -> Self {
+        Self { patience, rules: rules.into_iter().collect(), alerts: BTreeMap::new() }
     }
 
     /// Takes a report, and gives what is to be said.
     pub fn take(&mut self, report: &dyn Report) -> Vec<Event> {
         let Self { patience, rules, alerts } = self;
-        let head = report.head();
-        let read = rules.iter_mut().find_map(|rules| {
-            let facts = rules.read(report)?;
-            Some((rules, facts))
+        let (system, head) = (report.system(), report.head());
+        let Some(rules) = rules.get_mut(system) else { return Vec::new() };
+        let facts = rules.read(report).unwrap_or_default();
+        let stepped = facts.into_iter().filter_map(|fact| {
+            let of = (system, fact.alert, fact.node.clone());
+            alerts.entry(of).or_default().step(fact, head, patience, |fact, over| {
+                (rules.text(fact, report, over), rules.details(fact, report))
+            })
         });
-        let Some((rules, facts)) = read else { return Vec::new() };
+        stepped.collect()
+    }
+
+    /// Ends the alerts of systems that are off at the moment of `head`, and forgets what these have
+    /// reported.
+    pub fn end_where_off(
+        &mut self,
+        is_on: impl Fn(&'static str) -> bool,
+        head: EpochHead,
+    ) -> Vec<Event> {
+        let off = self.rules.iter_mut().filter(|(system, _)| !is_on(system));
+        off.for_each(|(_, rules)| rules.forget());
         let mut events = Vec::new();
-        for fact in facts {
-            let alert = alerts.entry((fact.alert, fact.node.clone())).or_default();
-            let stepped = alert.step(fact.reading, head.epoch, head.start_unix_ns, patience);
-            if let Some((transition, lasting)) = stepped {
-                let over = transition == Transition::End;
-                let text = rules.text(&fact, report, over);
-                let details = rules.details(&fact, report);
-                events.push(event(fact, transition, &lasting, head, text, details));
+        self.alerts.retain(|(system, alert, node), watched| {
+            let stays = is_on(system);
+            if !stays {
+                let text = || format!("not watched any more: {system} is switched off");
+                events.extend(watched.end((alert, node.clone()), head, text));
             }
-        }
+            stays
+        });
         events
     }
-}
-
-pub(super) fn event(
-    fact: Fact,
-    transition: Transition,
-    lasting: &Lasting,
-    head: EpochHead,
-    text: String,
-    details: Details,
-) -> Event {
-    let Fact { alert, node, .. } = fact;
-    let id = match &node {
-        None => format!("{alert}-{}", lasting.since_epoch),
-        Some(node) => format!("{alert}-{node}-{}", lasting.since_epoch),
-    };
-    Event {
-        id,
-        event: match transition {
-            Transition::Start => "start",
-            Transition::Update => "update",
-            Transition::End => "end",
-        },
-        alert,
-        node,
-        epoch: head.epoch,
-        time: rfc3339(head.start_unix_ns),
-        since: rfc3339(lasting.since_ns),
-        text,
-        details,
-    }
-}
-
-fn rfc3339(unix_ns: u64) -> String {
-    let time = DateTime::from_timestamp_nanos(i64::try_from(unix_ns).unwrap_or(i64::MAX));
-    time.to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
 #[cfg(test)]
@@ -125,7 +84,7 @@ mod tests {
     fn story(epochs: u64, change: impl Fn(u64, &mut EpochReport)) -> Vec<(u64, Event)> {
         let limits = AlertLimits { loss_share: 0.01, incomplete_share: 0.05 };
         let rules = ChameleMon.alert_rules(&limits, &["e1".to_owned(), "e2".to_owned()]);
-        let mut watch = Watch::new(vec![rules], PATIENCE);
+        let mut watch = Watch::new([(ChameleMon.name(), rules)], PATIENCE);
         let mut events = Vec::new();
         for epoch in 1..=epochs {
             let mut report = sample();
@@ -255,5 +214,112 @@ mod tests {
             }
         });
         assert_eq!(words(&events), []);
+    }
+
+    #[test]
+    fn an_update_that_no_bad_epoch_brings_says_what_was_seen_last() {
+        let events = story(9, |epoch, report| {
+            report.loss[0].lost = 1000;
+            // Incomplete from epoch 4 on, so that losses are not known; e2 is away until epoch 6.
+            if epoch >= 4 {
+                report.complete = false;
+                report.loss.clear();
+            }
+            if epoch <= 6 {
+                report.missing_edges = vec!["e2".to_owned()];
+            }
+            report.state = if epoch <= 6 { NetworkState::Ill } else { NetworkState::Healthy };
+        });
+        let of = |alert: &str| -> Vec<_> {
+            let of = events.iter().filter(|(_, event)| event.alert == alert);
+            of.map(|(epoch, event)| (*epoch, event.event, event.text.as_str())).collect()
+        };
+        let lost = "1000 packets of 1 flows lost in epoch";
+        let (two, three) = (format!("{lost} 2"), format!("{lost} 3, last seen in epoch 3"));
+        let wanted = [
+            (2, "start", &*two),
+            (4, "update", &*three),
+            (6, "update", &*three),
+            (8, "update", &*three),
+        ];
+        assert_eq!(of("loss"), wanted);
+        let (away, over) = ("e2: did not deliver", "edge e2 delivers again");
+        let wanted =
+            [(2, "start", away), (4, "update", away), (6, "update", away), (8, "end", over)];
+        assert_eq!(of("edge_missing"), wanted);
+        let updates = events.iter().filter(|(_, event)| event.alert == "loss").skip(1);
+        for (_, update) in updates {
+            let update = serde_json::to_value(update).unwrap();
+            assert_eq!(
+                (&update["last_seen_epoch"], &update["flows"][0]["lost"]),
+                (&3.into(), &1000.into())
+            );
+            assert!((update["loss_share"].as_f64().unwrap() - 0.0123).abs() < 1e-4, "{update}");
+        }
+    }
+
+    #[test]
+    fn an_edge_that_is_back_for_an_epoch_is_not_said_to_be_away() {
+        let events = story(7, |epoch, report| {
+            report.complete = false;
+            if epoch != 4 {
+                report.missing_edges = vec!["e2".to_owned()];
+            }
+        });
+        let events: Vec<_> = events.iter().filter(|(_, event)| event.node.is_some()).collect();
+        let texts: Vec<_> =
+            events.iter().map(|(epoch, event)| (*epoch, event.text.as_str())).collect();
+        let away = "e2: did not deliver";
+        let back = "e2: did not deliver, last seen in epoch 3";
+        assert_eq!(texts, [(2, away), (4, back), (6, away)]);
+        assert_eq!(events[1].1.last_seen_epoch, Some(3));
+        assert_eq!(events[2].1.last_seen_epoch, None);
+    }
+
+    #[test]
+    fn losses_that_are_lower_bounds_are_said_to_be() {
+        let start = |at_least| {
+            let events = story(2, |_, report| {
+                report.loss[0].lost = 1000;
+                report.loss[0].at_least = at_least;
+            });
+            serde_json::to_value(&events[0].1).unwrap()
+        };
+        let (exact, bound) = (start(false), start(true));
+        assert_eq!(exact["text"], "1000 packets of 1 flows lost in epoch 2");
+        assert!(exact.get("loss_share_at_least").is_none());
+        assert_eq!(bound["text"], "at least 1000 packets of 1 flows lost in epoch 2");
+        assert_eq!(bound["loss_share_at_least"], true);
+        assert_eq!(bound["loss_share"], exact["loss_share"]);
+    }
+
+    #[test]
+    fn alerts_end_where_their_system_is_switched_off_and_begin_anew_where_it_is_on_again() {
+        let limits = AlertLimits { loss_share: 0.01, incomplete_share: 0.05 };
+        let rules = ChameleMon.alert_rules(&limits, &["e1".to_owned(), "e2".to_owned()]);
+        let mut watch = Watch::new([(ChameleMon.name(), rules)], PATIENCE);
+        let mut report = sample();
+        report.complete = false;
+        report.missing_edges = vec!["e2".to_owned()];
+        let mut take = |watch: &mut Watch, epoch: u64| {
+            (report.epoch, report.start_unix_ns) = (epoch, epoch * 50_000_000);
+            watch.take(&report)
+        };
+        let started: Vec<_> = (1..=7).flat_map(|epoch| take(&mut watch, epoch)).collect();
+        let started: Vec<_> = started.iter().filter(|event| event.event == "start").collect();
+        assert_eq!(started.len(), 2, "{started:?}");
+        let head = EpochHead { epoch: 9, start_unix_ns: 450_000_000, length_ms: 0 };
+        assert_eq!(watch.end_where_off(|system| system == "chamelemon", head), []);
+        let ended = watch.end_where_off(|system| system == "cfs", head);
+        let words: Vec<_> = ended.iter().map(|event| (event.alert, event.event)).collect();
+        assert_eq!(words, [("edge_missing", "end"), ("incomplete", "end")]);
+        assert_eq!(ended[0].text, "not watched any more: chamelemon is switched off");
+        assert_eq!((ended[0].id.as_str(), ended[0].epoch), ("edge_missing-e2-2", 9));
+        assert!(started.iter().all(|start| ended.iter().any(|end| end.id == start.id)));
+        assert_eq!(watch.end_where_off(|_| false, head), []);
+        // Neither bad readings in a row nor incomplete epochs of before count.
+        assert_eq!(take(&mut watch, 11), []);
+        let anew: Vec<_> = take(&mut watch, 12).into_iter().map(|event| event.alert).collect();
+        assert_eq!(anew, ["edge_missing"]);
     }
 }

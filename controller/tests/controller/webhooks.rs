@@ -14,6 +14,7 @@ use calumma_systems::SYSTEMS;
 use serde_json::Value;
 
 use crate::any::quiet;
+use crate::stories::{Controller, Edge};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -121,4 +122,31 @@ fn a_server_that_is_away_does_not_keep_the_controller_from_ending() {
     let since = Instant::now();
     assert!(alerts.finish().is_err());
     assert!(since.elapsed() < PATIENCE, "far less than the four minutes of all attempts");
+}
+
+#[test]
+fn the_alerts_of_a_system_end_when_it_is_switched_off() {
+    let (url, received) = server(&["200 OK"]);
+    let config = |systems: &str| {
+        format!(
+            "edges = ['e1', 'e2']\nlisten = '127.0.0.1:0'\nsystems = {systems}\ngrace_ms = 100\n\
+             [alerts]\nwebhooks = ['{url}']\nraise_after = 1"
+        )
+    };
+    let controller = Controller::start_by(&config("['chamelemon', 'cfs']"));
+    let mut e1 = Edge::join(&controller, "e1");
+    let world = e1.world(e1.recent_epoch());
+    e1.deliver(&world, 0);
+    let next = |what: &str| loop {
+        let event = received.recv_timeout(PATIENCE).expect("an event in time");
+        if event["alert"] == "edge_missing" && event["node"] == "e2" && event["event"] == what {
+            return event;
+        }
+    };
+    let start = next("start");
+    controller.running.reload(&Config::parse(&config("['cfs']"), "test.toml").unwrap());
+    let end = next("end");
+    assert_eq!(end["id"], start["id"]);
+    assert_eq!(end["text"], "not watched any more: chamelemon is switched off");
+    controller.stop();
 }

@@ -220,7 +220,8 @@ impl Hub {
         self.nodes.iter().zip(problems).map(status).collect()
     }
 
-    /// How the nodes stand that no system's own alerts watch: ChameleMon's are about every edge.
+    /// What runs, and how the nodes stand that no system's own alerts watch: ChameleMon's are about
+    /// every edge.
     pub(crate) fn watched_nodes(&self) -> WatchedNodes {
         let now_ns = unix_ns();
         let lanes = self.lanes();
@@ -236,8 +237,17 @@ impl Hub {
                 problem: state.status.last_problem.clone(),
             }
         });
-        let (epoch, paths) = (self.clock.epoch_at(now_ns), self.paths());
-        WatchedNodes { epoch, unix_ns: now_ns, nodes: nodes.collect(), paths }
+        let edges = self.nodes.iter().filter(|entry| entry.node.role == Role::Edge);
+        let away = edges.filter(|entry| !lock(&entry.state).status.connected);
+        WatchedNodes {
+            epoch: self.clock.epoch_at(now_ns),
+            unix_ns: now_ns,
+            systems: lanes.iter().map(|lane| lane.system.name()).collect(),
+            nodes: nodes.collect(),
+            edges_away: away.map(|entry| entry.node.name.clone()).collect(),
+            probing: self.is_probing(),
+            paths: self.paths(),
+        }
     }
 
     /// Unexpected nodes that tried to connect within the last minutes.

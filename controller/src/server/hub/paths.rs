@@ -66,6 +66,11 @@ impl Hub {
         lock(&self.paths).status(epoch, |at| &self.nodes[at].node.name)
     }
 
+    /// Whether edges are to send probes.
+    pub(crate) fn is_probing(&self) -> bool {
+        lock(&self.paths).is_on()
+    }
+
     /// By edge: paths from it of which it is not known yet in an epoch whether marks come through.
     pub(crate) fn unprobed(&self, epoch: u64) -> Vec<Option<Unprobed>> {
         lock(&self.paths).unprobed(epoch)

@@ -75,7 +75,8 @@ impl Rules for EpochRules {
                 let victims = report.loss.iter().filter(|loss| !loss.partial).take(FLOWS_NAMED);
                 let victims = victims.map(|loss| Victim { flow: loss.flow, lost: loss.lost });
                 let (loss_share, flows) = (loss_share(report), victims.collect());
-                Details { loss_share, flows, ..Details::default() }
+                let loss_share_at_least = loss_share.is_some() && !report.losses_are_exact();
+                Details { loss_share, loss_share_at_least, flows, ..Details::default() }
             }
             (INCOMPLETE, Some(_)) => Details {
                 incomplete_share: Some(self.recent.share()),
@@ -84,6 +85,10 @@ impl Rules for EpochRules {
             },
             _ => Details::default(),
         }
+    }
+
+    fn forget(&mut self) {
+        self.recent = Recent::default();
     }
 }
 
@@ -152,7 +157,8 @@ fn text(fact: &Fact, report: &EpochReport, over: bool) -> String {
         (LOSS, _) if over => "losses are back below the limit".to_owned(),
         (LOSS, _) => {
             let (lost, flows) = (report.lost_packets(), report.loss.len());
-            format!("{lost} packets of {flows} flows lost in epoch {}", report.epoch)
+            let at_least = if report.losses_are_exact() { "" } else { "at least " };
+            format!("{at_least}{lost} packets of {flows} flows lost in epoch {}", report.epoch)
         }
         (ILL, _) if over => "the network is healthy again".to_owned(),
         (ILL, _) => "so many victim flows that light losses are sampled".to_owned(),
