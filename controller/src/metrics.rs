@@ -56,6 +56,7 @@ pub struct Metrics {
     systems: &'static [&'static dyn System],
     registry: Registry,
     reports: Vec<Box<dyn ReportMetrics>>,
+    system_on: IntGaugeVec,
     node: NodeMetrics,
     path_problem: IntGaugeVec,
     sink_reports: IntCounterVec,
@@ -96,6 +97,7 @@ impl Metrics {
         Ok(Self {
             systems,
             reports: reports.collect::<Result<_, _>>()?,
+            system_on: int_gauges(on, "system_on", "1 where a system is on.", &["system"])?,
             node: NodeMetrics::new(on)?,
             path_problem: int_gauges(
                 on,
@@ -158,8 +160,13 @@ impl Metrics {
 
     /// Takes over which systems are on: of others, no report is the latest.
     pub fn note_systems(&self, is_on: impl Fn(&dyn System) -> bool) {
-        let of_systems = self.systems.iter().zip(&self.reports);
-        of_systems.filter(|(system, _)| !is_on(**system)).for_each(|(_, of)| of.forget());
+        for (&system, metrics) in self.systems.iter().zip(&self.reports) {
+            let is_on = is_on(system);
+            self.system_on.with_label_values(&[system.name()]).set(i64::from(is_on));
+            if !is_on {
+                metrics.forget();
+            }
+        }
     }
 
     /// Takes over how often the hash key has changed.

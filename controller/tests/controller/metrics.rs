@@ -45,6 +45,7 @@ fn rendered() -> String {
     reports.iter().for_each(|report| metrics.record(report));
     metrics.record(&of_sketchint());
     metrics.record(&*of_cfs());
+    metrics.note_systems(|_| true);
     let counters = [("rx_packets".to_owned(), 7)].into();
     let node = NodeStatus { node: "e1".to_owned(), counters, ..NodeStatus::default() };
     metrics.render(&[node], &[]).unwrap()
@@ -148,6 +149,66 @@ fn no_gauge_says_what_was_in_an_earlier_window() {
     assert!(!now.contains("calumma_cfs_entries{"), "{now}");
     assert_eq!(value(&now, "calumma_cfs_packets_total{node=\"s1\"}"), 900.0);
     assert_eq!(value(&now, "calumma_sketchint_loops"), 0.0);
+}
+
+/// As on a controller that does not run ChameleMon, has not reported yet, or switched it off.
+#[test]
+fn a_network_that_nobody_watches_is_neither_healthy_nor_ill() {
+    let metrics = metrics();
+    let text = || metrics.render(&[], &[]).unwrap();
+    let gauges =
+        ["network_ill", "victim_flows", "last_epoch", "last_epoch_start_seconds", "sample_rate"]
+            .map(|name| format!("calumma_{name}"));
+    let labelled = [
+        "edge_flows",
+        "edge_entropy",
+        "edge_heavy_hitters",
+        "edge_hh_load_factor",
+        "delta_load_factor",
+        "threshold_packets",
+        "encoder_buckets",
+    ]
+    .map(|name| format!("calumma_{name}{{"));
+    let is_nothing_known = || {
+        let text = text();
+        gauges.iter().all(|gauge| value(&text, gauge).is_nan())
+            && labelled.iter().all(|gauge| !text.contains(gauge))
+    };
+    assert!(is_nothing_known(), "{}", text());
+    let of_system = |system: &str| format!("calumma_system_on{{system=\"{system}\"}}");
+    metrics.note_systems(|system| system.name() == "chamelemon");
+    let mut report = sample();
+    report.state = NetworkState::Ill;
+    metrics.record(&report);
+    let now = text();
+    assert!(gauges.iter().all(|gauge| !value(&now, gauge).is_nan()), "{now}");
+    assert!(labelled.iter().all(|gauge| now.contains(gauge)), "{now}");
+    assert_eq!(value(&now, "calumma_network_ill"), 1.0);
+    assert_eq!(value(&now, "calumma_last_epoch"), report.epoch as f64);
+    assert_eq!([value(&now, &of_system("chamelemon")), value(&now, &of_system("cfs"))], [1.0, 0.0]);
+
+    metrics.note_systems(|system| system.name() == Cfs.name());
+    assert!(is_nothing_known(), "{}", text());
+    let now = text();
+    assert_eq!([value(&now, &of_system("chamelemon")), value(&now, &of_system("cfs"))], [0.0, 1.0]);
+    assert_eq!(value(&now, "calumma_epochs_total{complete=\"true\"}"), 1.0);
+}
+
+#[test]
+fn a_number_of_flows_that_is_a_lower_bound_is_no_estimate() {
+    let of = |cardinality, error| {
+        let metrics = metrics();
+        let mut report = sample();
+        (report.edges[0].cardinality, report.edges[0].cardinality_error) = (cardinality, error);
+        metrics.record(&report);
+        let text = metrics.render(&[], &[]).unwrap();
+        ["edge_flows", "edge_flows_error"]
+            .map(|name| value(&text, &format!("calumma_{name}{{edge=\"e1\"}}")))
+    };
+    assert_eq!(of(Some(412.0), Some(0.0)), [412.0, 0.0]);
+    assert_eq!(of(Some(70_000.0), Some(350.5)), [70_000.0, 350.5]);
+    let bound = of(Some(1e6), None);
+    assert!(bound.iter().all(|number| number.is_nan()), "{bound:?}");
 }
 
 #[test]
@@ -378,5 +439,9 @@ fn a_running_controller_is_scraped_at_its_http_port() {
     }
     let dropped = "calumma_output_reports_total{output=\"alerts\",result=\"dropped\"}";
     assert_eq!(value(&answer, dropped), 0.0);
+    for (system, is_on) in [("chamelemon", 1.0), ("cfs", 0.0), ("sketchint", 0.0)] {
+        assert_eq!(value(&answer, &format!("calumma_system_on{{system=\"{system}\"}}")), is_on);
+    }
+    assert!(value(&answer, "calumma_network_ill").is_nan());
     runtime.block_on(running.stop()).unwrap();
 }

@@ -1,15 +1,15 @@
 //! Metrics of ChameleMon's reports.
 //!
 //! Labels are edges, encoders and fixed words: never flows, whose number has no bound. Totals count
-//! from the controller's start. What is not known of the last epoch is NaN, never 0.
+//! from the controller's start. What is not known of the last epoch is NaN, never 0, and so is
+//! everything of it before there is one and while ChameleMon is off.
 
 use calumma_analysis::Report;
 use calumma_analysis::metrics::{
-    ReportMetrics, counter, counters, gauge, gauges, histograms, int_gauge, int_gauges,
+    ReportMetrics, counter, counters, gauge, gauges, histograms, int_gauges,
 };
 use prometheus::{
-    Gauge, GaugeVec, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry,
-    Result,
+    Gauge, GaugeVec, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Registry, Result,
 };
 
 use crate::report::{EdgeReport, EpochReport, LossClass, NetworkState};
@@ -21,9 +21,9 @@ const RESPONSE_SECONDS: [f64; 10] = [0.001, 0.003, 0.01, 0.03, 0.06, 0.1, 0.2, 0
 #[derive(Debug)]
 pub(crate) struct Metrics {
     epochs: IntCounterVec,
-    last_epoch: IntGauge,
+    last_epoch: Gauge,
     last_epoch_start: Gauge,
-    ill: IntGauge,
+    ill: Gauge,
     lost: IntCounterVec,
     taken_back: IntCounter,
     judged: IntCounter,
@@ -45,6 +45,7 @@ struct EdgeMetrics {
     packets: IntCounterVec,
     missing: IntCounterVec,
     cardinality: GaugeVec,
+    cardinality_error: GaugeVec,
     entropy: GaugeVec,
     load: GaugeVec,
     decodes: IntCounterVec,
@@ -57,9 +58,9 @@ impl Metrics {
     pub(crate) fn new(on: &Registry, edges: &[String]) -> Result<Self> {
         let metrics = Self {
             epochs: counters(on, "epochs_total", "Epochs reported.", &["complete"])?,
-            last_epoch: int_gauge(on, "last_epoch", "Last epoch reported.")?,
+            last_epoch: gauge(on, "last_epoch", "Last epoch reported.")?,
             last_epoch_start: gauge(on, "last_epoch_start_seconds", "Its start in Unix time.")?,
-            ill: int_gauge(
+            ill: gauge(
                 on,
                 "network_ill",
                 "1 where light losses are recorded separately and sampled, 0 where the network is healthy.",
@@ -126,15 +127,16 @@ impl Metrics {
         for edge in edges {
             metrics.edge.missing.with_label_values(&[edge.as_str()]);
         }
+        metrics.forget();
         Ok(metrics)
     }
 
     fn record(&self, report: &EpochReport) {
         let truth = |value: bool| if value { "true" } else { "false" };
         self.epochs.with_label_values(&[truth(report.complete)]).inc();
-        self.last_epoch.set(i64::try_from(report.epoch).unwrap_or(i64::MAX));
+        self.last_epoch.set(report.epoch as f64);
         self.last_epoch_start.set(report.start_unix_ns as f64 / 1e9);
-        self.ill.set(i64::from(report.state == NetworkState::Ill));
+        self.ill.set(f64::from(u8::from(report.state == NetworkState::Ill)));
 
         for loss in report.loss.iter().filter(|loss| !loss.partial) {
             self.lost.with_label_values(&[loss.class.name()]).inc_by(loss.lost);
@@ -190,6 +192,17 @@ impl ReportMetrics for Metrics {
             self.record(report);
         }
     }
+
+    fn forget(&self) {
+        let Self { last_epoch, last_epoch_start, ill, victims, sample_rate, .. } = self;
+        for gauge in [last_epoch, last_epoch_start, ill, victims, sample_rate] {
+            gauge.set(f64::NAN);
+        }
+        self.load.reset();
+        self.threshold.reset();
+        self.buckets.reset();
+        self.edge.forget();
+    }
 }
 
 impl EdgeMetrics {
@@ -210,7 +223,14 @@ impl EdgeMetrics {
             cardinality: gauges(
                 on,
                 "edge_flows",
-                "Flows that entered the network at an edge in the last epoch.",
+                "Flows that entered the network at an edge in the last epoch; NaN where no more than \
+                 a lower bound is known.",
+                &["edge"],
+            )?,
+            cardinality_error: gauges(
+                on,
+                "edge_flows_error",
+                "Standard error of that: 0 where it is exact.",
                 &["edge"],
             )?,
             entropy: gauges(
@@ -253,11 +273,21 @@ impl EdgeMetrics {
         let number = |gauges: &GaugeVec, value: Option<f64>| {
             gauges.with_label_values(&[edge]).set(value.unwrap_or(f64::NAN));
         };
-        number(&self.cardinality, report.cardinality);
+        let error = report.cardinality_error;
+        number(&self.cardinality, report.cardinality.filter(|_| error.is_some()));
+        number(&self.cardinality_error, error);
         number(&self.entropy, report.entropy);
         number(&self.load, report.hh_load_factor);
         self.decodes.with_label_values(&[edge, report.hh_decode.name()]).inc();
         number(&self.heavy_hitters, report.number_of_heavy_hitters().map(|flows| flows as f64));
         number(&self.heavy_changes, report.number_of_heavy_changes().map(|flows| flows as f64));
+    }
+
+    fn forget(&self) {
+        let Self { cardinality, cardinality_error, entropy, load, .. } = self;
+        let gauges = [cardinality, cardinality_error, entropy, load];
+        gauges.into_iter().for_each(GaugeVec::reset);
+        self.heavy_hitters.reset();
+        self.heavy_changes.reset();
     }
 }
