@@ -202,9 +202,6 @@ fn heading() -> String {
 
 /// An epoch on one line.
 fn line(report: &EpochReport) -> String {
-    let sum = |of: fn(&EdgeReport) -> Option<u64>| -> u64 {
-        report.edges.iter().filter_map(of).fold(0, u64::saturating_add)
-    };
     let state = if !report.complete {
         "incomplete"
     } else {
@@ -218,6 +215,12 @@ fn line(report: &EpochReport) -> String {
     let at_least = if report.losses_are_exact() { "" } else { ">=" };
     let or_dash = |number: Option<u64>, at_least: &str| {
         number.map_or("-".to_owned(), |number| format!("{at_least}{number}"))
+    };
+    // An edge that is away does not say what entered or left there.
+    let sum = |of: fn(&EdgeReport) -> Option<u64>| {
+        let packets = report.edges.iter().filter_map(of).reduce(u64::saturating_add);
+        let is_bound = report.edges.iter().any(|edge| of(edge).is_none());
+        or_dash(packets, if is_bound { ">=" } else { "" })
     };
     let known = report.losses_are_decoded();
     let lost = known.then(|| report.lost_packets());
@@ -332,6 +335,27 @@ mod tests {
         let flow = |n: u64| Flow { sport: n as u16, proto: (n >> 16) as u8, ..flow(9) };
         table.victims.extend((0..MOST_VICTIMS as u64).map(|n| (flow(n), 1)));
         assert!(table.screen().contains(" of more than 100001 flows"), "{}", table.screen());
+    }
+
+    #[test]
+    fn packets_are_a_lower_bound_where_an_edge_does_not_say_how_many() {
+        let packets = |of_edges: &[(Option<u64>, Option<u64>)]| -> Vec<String> {
+            let mut report = report(7, 3);
+            let edge = report.edges.remove(0);
+            report.edges = of_edges
+                .iter()
+                .map(|&(packets_in, packets_out)| EdgeReport {
+                    packets_in,
+                    packets_out,
+                    ..edge.clone()
+                })
+                .collect();
+            line(&report).split_whitespace().skip(2).take(2).map(str::to_owned).collect()
+        };
+        assert_eq!(packets(&[(Some(5), Some(4)), (Some(2), Some(3))]), ["7", "7"]);
+        assert_eq!(packets(&[(Some(5), Some(4)), (None, Some(3))]), [">=5", "7"]);
+        assert_eq!(packets(&[(Some(5), None), (None, None)]), [">=5", "-"]);
+        assert_eq!(packets(&[]), ["-", "-"]);
     }
 
     #[test]
