@@ -110,6 +110,7 @@ function connect() {
     changed();
   };
   source.addEventListener('epoch', (event) => add(JSON.parse(event.data)));
+  source.addEventListener('amendment', (event) => amended.add(JSON.parse(event.data).epoch));
   source.onerror = () => {
     store.link = 'lost';
     changed();
@@ -132,6 +133,31 @@ function add(epoch) {
   changed();
 }
 
+/** Epochs of whose losses a later one has shown something since they were asked for. */
+const amended = new Set();
+
+/** Epochs that may be reported between what was received and what is asked for. */
+const MEANWHILE = 100;
+
+/**
+ * Asks anew for epochs whose losses were amended. They can't be subtracted here: a stream that begins
+ * with past epochs has amendments in their numbers, and sends them as well.
+ */
+async function askAmended() {
+  const first = store.epochs.findIndex((epoch) => amended.has(epoch.epoch));
+  const wanted = [...amended];
+  amended.clear();
+  if (first < 0) return;
+  const last = store.epochs.length - first + MEANWHILE;
+  const epochs = await get(`/api/v1/epochs?view=summary&last=${last}`);
+  if (!epochs) wanted.forEach((epoch) => amended.add(epoch));
+  const newer = new Map(epochs?.map((epoch) => [epoch.epoch, epoch]));
+  store.epochs = store.epochs.map((known) => {
+    const epoch = newer.get(known.epoch);
+    return epoch && isSame(known, epoch) ? epoch : known;
+  });
+}
+
 function isSame(known, epoch) {
   return known.epoch === epoch.epoch && known.start_unix_ns === epoch.start_unix_ns;
 }
@@ -145,6 +171,7 @@ async function refresh() {
 }
 
 async function ask() {
+  await askAmended();
   const last = Math.max(windowEpochs().length, 1);
   const newest = store.epochs.at(-1)?.epoch;
   const wanted = store.kept ?? newest;
