@@ -78,6 +78,10 @@ impl<F: Findings> Report for SystemReport<F> {
         self.head
     }
 
+    fn is_complete(&self) -> bool {
+        self.complete
+    }
+
     fn to_shared(&self) -> Arc<dyn Report> {
         Arc::new(self.clone())
     }

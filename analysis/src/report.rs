@@ -26,6 +26,9 @@ pub trait Report: Any + Debug + Send + Sync {
     /// The epoch it is about.
     fn head(&self) -> EpochHead;
 
+    /// Whether it has all that there is to say: a later one on the same epoch adds nothing.
+    fn is_complete(&self) -> bool;
+
     /// A copy that can be shared between threads.
     fn to_shared(&self) -> Arc<dyn Report>;
 }

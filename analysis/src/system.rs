@@ -51,6 +51,11 @@ pub trait System: Debug + Sync {
     /// Its tables in the archive.
     fn tables(&self) -> &'static [&'static dyn Table];
 
+    /// That one of its tables which has a row, or several, of each report that has rows anywhere,
+    /// with the columns `epoch` and [`complete`](crate::table::complete): a controller that starts
+    /// sees there what it need not write again.
+    fn reports(&self) -> &'static dyn Table;
+
     /// Reads a report from its line of JSON; `None` where the line is another system's.
     fn read(&self, line: &str) -> Option<Arc<dyn Report>>;
 

@@ -48,6 +48,8 @@ pub enum Kind<T> {
     Number(for<'a> fn(&Row<'a, T>) -> Option<f64>),
     /// Text.
     Text(for<'a> fn(&Row<'a, T>) -> Option<Cow<'a, str>>),
+    /// Whether the report that the row is of is complete.
+    Complete,
 }
 
 /// A column of a table of `T`.
@@ -65,7 +67,7 @@ impl<T> Column<T> {
     fn data_type(&self) -> DataType {
         match self.kind {
             Kind::Time(_) => DataType::Timestamp(TimeUnit::Microsecond, Some(TIME_ZONE.into())),
-            Kind::Truth(_) => DataType::Boolean,
+            Kind::Truth(_) | Kind::Complete => DataType::Boolean,
             Kind::U8(_) => DataType::UInt8,
             Kind::U16(_) => DataType::UInt16,
             Kind::U32(_) => DataType::UInt32,
@@ -75,7 +77,8 @@ impl<T> Column<T> {
         }
     }
 
-    fn array(&self, rows: &[Row<'_, T>]) -> ArrayRef {
+    /// `complete` says of each row whether its report is.
+    fn array(&self, rows: &[Row<'_, T>], complete: &[bool]) -> ArrayRef {
         match self.kind {
             Kind::Time(read) => {
                 let times = TimestampMicrosecondArray::from_iter(rows.iter().map(read));
@@ -88,6 +91,7 @@ impl<T> Column<T> {
             Kind::U64(read) => Arc::new(UInt64Array::from_iter(rows.iter().map(read))),
             Kind::Number(read) => Arc::new(Float64Array::from_iter(rows.iter().map(read))),
             Kind::Text(read) => Arc::new(StringArray::from_iter(rows.iter().map(read))),
+            Kind::Complete => Arc::new(BooleanArray::from(complete.to_vec())),
         }
     }
 }
@@ -147,7 +151,7 @@ impl<R: Report, T: std::fmt::Debug> Table for TableOf<R, T> {
             name: column.name,
             sql_type: match column.kind {
                 Kind::Time(_) => "TIMESTAMP",
-                Kind::Truth(_) => "BOOLEAN",
+                Kind::Truth(_) | Kind::Complete => "BOOLEAN",
                 Kind::U8(_) | Kind::U16(_) | Kind::U32(_) => "INTEGER",
                 Kind::U64(_) => "BIGINT",
                 Kind::Number(_) => "DOUBLE",
@@ -164,11 +168,12 @@ impl<R: Report, T: std::fmt::Debug> Table for TableOf<R, T> {
     }
 
     fn batch(&self, reports: &[&dyn Report]) -> Result<RecordBatch, ArrowError> {
-        let mut rows = Vec::new();
+        let (mut rows, mut complete) = (Vec::new(), Vec::new());
         for report in reports.iter().filter_map(|report| report.as_type::<R>()) {
             (self.rows)(report, &mut rows);
+            complete.resize(rows.len(), report.is_complete());
         }
-        let arrays = self.columns.iter().map(|column| column.array(&rows)).collect();
+        let arrays = self.columns.iter().map(|column| column.array(&rows, &complete)).collect();
         RecordBatch::try_new(self.schema(), arrays)
     }
 }
@@ -188,6 +193,12 @@ pub const fn epoch<T>() -> Column<T> {
 pub const fn start<T>() -> Column<T> {
     let kind = Kind::Time(|row| i64::try_from(row.head.start_unix_ns / 1000).ok());
     Column { name: "start", help: "when it began, in UTC", kind }
+}
+
+/// Whether the report is complete. One table of each system has this column
+/// ([`System::reports`](crate::System::reports)).
+pub const fn complete<T>() -> Column<T> {
+    Column { name: "complete", help: "whether the report is complete", kind: Kind::Complete }
 }
 
 /// The name of the edge.

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use calumma_analysis::{Published, tables_of};
-use calumma_archive::{Archive, ArchiveSection};
+use calumma_archive::{Archive, ArchiveSection, files_of};
 use calumma_chamelemon_analysis::EpochReport;
 use calumma_systems::SYSTEMS;
+use datafusion::parquet::arrow::ArrowWriter;
+use datafusion::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 /// A folder of one test's own, removed when it ends.
 struct Folder(PathBuf);
@@ -94,6 +96,54 @@ fn files_and_journal_are_one_table_in_which_nothing_is_missing_or_double() {
     drop(Archive::open(&section, SYSTEMS).unwrap());
     fs::write(&journal, lines).unwrap();
     assert_eq!(answer(sql, &folder.0), "n,epochs,lost\n60,60,1770\n");
+}
+
+/// Files of an older release lack columns that were added since.
+#[test]
+fn a_column_that_a_file_lacks_is_null_there() {
+    let folder = archive("query-older");
+    let cfs = SYSTEMS.iter().find(|system| system.name() == "cfs").unwrap();
+    let write = |epoch: u64| {
+        let section = format!("dir = '{}'\nkeep_days = 0", folder.0.display());
+        let mut archive = Archive::open(&toml::from_str(&section).unwrap(), SYSTEMS).unwrap();
+        let thresholds = r#"{"heavy_packets":1,"heavy_change_packets":1,"superspreader":1,"coverage_wanted":0.9}"#;
+        let json = format!(
+            r#"{{"system":"cfs","epoch":{epoch},"start_unix_ns":{},"length_ms":1000,"complete":true,
+            "missing_nodes":[],"incomplete_because":[],"window":1,"monitored":{epoch},
+            "monitored_exactly":0,"thresholds":{thresholds},"nodes":[],"flows":[],
+            "heavy_hitters":[],"heavy_changes":[],"superspreaders":[],"flooded":[],"losses":[],
+            "loops":[],"path_changes":[]}}"#,
+            epoch * 50_000_000
+        )
+        .replace('\n', "");
+        let report = cfs.read(&json).unwrap();
+        archive.append(&Arc::new(Published { report, json }), Instant::now()).unwrap();
+        archive
+    };
+    write(20).finish(Instant::now()).unwrap();
+    let [(_, path)] = files_of(&folder.0, "cfs_windows").unwrap().try_into().unwrap();
+    let file = fs::File::open(&path).unwrap();
+    let reader = ParquetRecordBatchReaderBuilder::try_new(file).unwrap().build().unwrap();
+    let batches = reader.map(|batch| {
+        let batch = batch.unwrap();
+        let others = batch.num_columns() - 1;
+        assert_eq!(batch.schema().field(others).name(), "complete");
+        batch.project(&(0..others).collect::<Vec<_>>()).unwrap()
+    });
+    let older: Vec<_> = batches.collect();
+    let file = fs::File::create(&path).unwrap();
+    let mut writer = ArrowWriter::try_new(file, older[0].schema(), None).unwrap();
+    older.iter().for_each(|batch| writer.write(batch).unwrap());
+    writer.close().unwrap();
+
+    // A whole file that has the column, and one in the journal.
+    write(40).finish(Instant::now()).unwrap();
+    drop(write(60));
+    let sql = "SELECT epoch, complete, monitored FROM cfs_windows ORDER BY epoch";
+    let rows = "20,,20\n40,true,40\n60,true,60\n";
+    assert_eq!(answer(sql, &folder.0), format!("epoch,complete,monitored\n{rows}"));
+    let sql = "SELECT count(*) AS n FROM cfs_windows WHERE complete IS NULL";
+    assert_eq!(answer(sql, &folder.0), "n\n1\n");
 }
 
 #[test]

@@ -24,4 +24,17 @@ mod tests {
         let tables: Vec<_> = tables_of(SYSTEMS).map(|table| table.name()).collect();
         assert_eq!(tables.iter().collect::<HashSet<_>>().len(), tables.len());
     }
+
+    #[test]
+    fn each_has_a_table_that_says_which_reports_are_complete() {
+        for system in SYSTEMS {
+            let reports = system.reports();
+            assert!(system.tables().iter().any(|table| table.name() == reports.name()));
+            let columns = reports.columns();
+            for (name, sql_type) in [("epoch", "BIGINT"), ("complete", "BOOLEAN")] {
+                let has = columns.iter().any(|of| (of.name, of.sql_type) == (name, sql_type));
+                assert!(has, "{}: {name}", reports.name());
+            }
+        }
+    }
 }

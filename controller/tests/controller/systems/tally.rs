@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use calumma_analysis::alert::{AlertLimits, Fact, Reading, Rules};
 use calumma_analysis::metrics::{ReportMetrics, counters};
-use calumma_analysis::table::{Column, Kind, TableOf};
+use calumma_analysis::table::{Column, Kind, TableOf, complete, epoch};
 use calumma_analysis::{
     Analysis, AnyAnalysis, Collected, Deployment, Findings, Node, NodeSetup, Report, System,
     SystemReport, Table,
@@ -89,12 +89,14 @@ static TABLE: TableOf<TallyReport, Count> = TableOf {
     name: "tally_counts",
     help: "what a node counted in an epoch",
     columns: &[
+        epoch(),
         Column {
             name: "node",
             help: "the node",
             kind: Kind::Text(|row| Some(row.item.node.as_str().into())),
         },
         Column { name: "packets", help: "packets", kind: Kind::U64(|row| row.item.packets) },
+        complete(),
     ],
     rows: |report, rows| {
         rows.extend(report.findings.counts.iter().map(|item| calumma_analysis::table::Row {
@@ -126,6 +128,10 @@ impl System for Tally {
 
     fn tables(&self) -> &'static [&'static dyn Table] {
         &TABLES
+    }
+
+    fn reports(&self) -> &'static dyn Table {
+        &TABLE
     }
 
     fn read(&self, line: &str) -> Option<std::sync::Arc<dyn Report>> {

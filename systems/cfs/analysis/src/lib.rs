@@ -97,6 +97,10 @@ impl System for Cfs {
         &tables::TABLES
     }
 
+    fn reports(&self) -> &'static dyn Table {
+        &tables::WINDOWS
+    }
+
     fn read(&self, line: &str) -> Option<Arc<dyn Report>> {
         let report = SystemReport::<Found>::read(line)?;
         let mut report = report.as_type::<SystemReport<Found>>()?.clone();

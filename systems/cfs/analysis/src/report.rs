@@ -471,6 +471,11 @@ impl Report for LoopsNoticed {
         self.head
     }
 
+    /// More is to come, with the window's report.
+    fn is_complete(&self) -> bool {
+        false
+    }
+
     fn to_shared(&self) -> Arc<dyn Report> {
         Arc::new(self.clone())
     }

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use calumma_analysis::table::{
-    OfFlow, Row, Table, TableOf, dport, dst, epoch, number, proto, sport, src, start, text, truth,
-    u8, u32, u64,
+    OfFlow, Row, Table, TableOf, complete, dport, dst, epoch, number, proto, sport, src, start,
+    text, truth, u8, u32, u64,
 };
 use calumma_analysis::{Flow, SystemReport};
 
@@ -140,7 +140,7 @@ static NODES: TableOf<SystemReport<Found>, NodeReport> = TableOf {
     },
 };
 
-static WINDOWS: TableOf<SystemReport<Found>, Found> = TableOf {
+pub(crate) static WINDOWS: TableOf<SystemReport<Found>, Found> = TableOf {
     name: "cfs_windows",
     help: "a window",
     columns: &[
@@ -164,6 +164,7 @@ static WINDOWS: TableOf<SystemReport<Found>, Found> = TableOf {
             row.item.optimum_low
         }),
         number("optimum_high", "and at most", |row| row.item.optimum_high),
+        complete(),
     ],
     rows: |report, rows| {
         rows.push(Row { head: report.head, node: "", item: &report.findings });

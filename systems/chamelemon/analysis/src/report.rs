@@ -124,6 +124,10 @@ impl Report for EpochReport {
         EpochHead { epoch, start_unix_ns, length_ms }
     }
 
+    fn is_complete(&self) -> bool {
+        self.complete
+    }
+
     fn to_shared(&self) -> Arc<dyn Report> {
         Arc::new(self.clone())
     }

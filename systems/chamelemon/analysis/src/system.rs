@@ -12,7 +12,7 @@ use prometheus::Registry;
 use crate::alert::EpochRules;
 use crate::metrics::Metrics;
 use crate::report::EpochReport;
-use crate::tables::TABLES;
+use crate::tables::{EPOCHS, TABLES};
 
 /// The system's name.
 pub const NAME: &str = "chamelemon";
@@ -40,6 +40,10 @@ impl System for ChameleMon {
 
     fn tables(&self) -> &'static [&'static dyn Table] {
         &TABLES
+    }
+
+    fn reports(&self) -> &'static dyn Table {
+        &EPOCHS
     }
 
     fn read(&self, line: &str) -> Option<Arc<dyn Report>> {

@@ -27,7 +27,7 @@ pub static TABLES: [&dyn Table; 10] = [
     &PLANS,
 ];
 
-static EPOCHS: TableOf<EpochReport, EpochReport> = TableOf {
+pub(crate) static EPOCHS: TableOf<EpochReport, EpochReport> = TableOf {
     name: "epochs",
     help: "an epoch",
     columns: &[

@@ -10,7 +10,7 @@ use calumma_analysis::losses::{FlowCounts, Lost, LostAt};
 use calumma_analysis::metrics::{ReportMetrics, counters};
 use calumma_analysis::places::{Bounds, Locators, Passed};
 use calumma_analysis::table::{
-    OfFlow, Row, Table, TableOf, dport, dst, epoch, proto, sport, src, start, text, u64,
+    OfFlow, Row, Table, TableOf, complete, dport, dst, epoch, proto, sport, src, start, text, u64,
 };
 use calumma_analysis::{
     Analysis, AnyAnalysis, Collected, Deployment, Findings, Flow, Node, NodeSetup, Panel, Report,
@@ -66,6 +66,10 @@ impl System for Hops {
     fn tables(&self) -> &'static [&'static dyn Table] {
         static TABLES: [&dyn Table; 1] = [&COUNTS];
         &TABLES
+    }
+
+    fn reports(&self) -> &'static dyn Table {
+        &COUNTS
     }
 
     fn read(&self, line: &str) -> Option<Arc<dyn Report>> {
@@ -260,6 +264,7 @@ static COUNTS: TableOf<SystemReport<Found>, Count> = TableOf {
         u64("at_most", "packets that there were at most", |row| row.item.at_most),
         u64("refused", "of those counted, not sent by the node", |row| Some(row.item.refused)),
         u64("refused_at_most", "packets lost so at most", |row| row.item.refused_at_most),
+        complete(),
     ],
     rows: |report, rows| {
         rows.extend(report.findings.counts.iter().map(|item| Row {

@@ -15,6 +15,7 @@ use prometheus::Registry;
 use crate::lifecycle::Lifecycle;
 use crate::parameters::Parameters;
 use crate::report::Found;
+use crate::tables::WINDOWS;
 use crate::{Delivered, Limits, PANELS, TABLES, Watch, Windows, metrics};
 
 /// The system in the controller's list.
@@ -45,6 +46,10 @@ impl System for SketchInt {
 
     fn tables(&self) -> &'static [&'static dyn Table] {
         &TABLES
+    }
+
+    fn reports(&self) -> &'static dyn Table {
+        &WINDOWS
     }
 
     fn read(&self, line: &str) -> Option<Arc<dyn Report>> {

@@ -1,8 +1,8 @@
 //! Tables of the archive.
 
 use calumma_analysis::table::{
-    OfFlow, Row, Table, TableOf, dport, dst, epoch, number, proto, sport, src, start, text, truth,
-    u8, u16, u32, u64,
+    OfFlow, Row, Table, TableOf, complete, dport, dst, epoch, number, proto, sport, src, start,
+    text, truth, u8, u16, u32, u64,
 };
 use calumma_analysis::{Flow, SystemReport};
 
@@ -26,7 +26,7 @@ macro_rules! of_flow {
 }
 of_flow!(FlowReport, Inflated, PathChange);
 
-static WINDOWS: TableOf<SystemReport<Found>, SinkReport> = TableOf {
+pub(crate) static WINDOWS: TableOf<SystemReport<Found>, SinkReport> = TableOf {
     name: "sketchint_windows",
     help: "a sink in a window",
     columns: &[
@@ -58,6 +58,7 @@ static WINDOWS: TableOf<SystemReport<Found>, SinkReport> = TableOf {
         u64("flows", "flows with rows", |row| Some(row.item.flows)),
         u64("flows_exact", "those that are exact", |row| Some(row.item.flows_exact)),
         u64("rows_refused", "packets that found no row", |row| Some(row.item.rows_refused)),
+        complete(),
     ],
     rows: |report, rows| {
         let sinks = report.findings.sinks.iter();
