@@ -4,6 +4,7 @@
 use std::fmt::Debug;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use parquet::file::reader::ChunkReader;
@@ -51,6 +52,9 @@ pub trait Disk: Clone + Debug + Send + 'static {
 
     /// Opens a file for writing behind what it has; makes it where there is none.
     fn append(&self, path: &Path) -> io::Result<Self::File>;
+
+    /// Whether a file still has the name that it was made or opened by.
+    fn has_name(&self, file: &Self::File, path: &Path) -> io::Result<bool>;
 
     /// Opens a file for reading.
     fn open(&self, path: &Path) -> io::Result<Self::Read>;
@@ -107,6 +111,15 @@ impl Disk for OsDisk {
 
     fn append(&self, path: &Path) -> io::Result<File> {
         OpenOptions::new().create(true).append(true).open(path)
+    }
+
+    fn has_name(&self, file: &File, path: &Path) -> io::Result<bool> {
+        let named = match path.metadata() {
+            Err(problem) if problem.kind() == ErrorKind::NotFound => return Ok(false),
+            named => named?,
+        };
+        let file = file.metadata()?;
+        Ok((file.dev(), file.ino()) == (named.dev(), named.ino()))
     }
 
     fn open(&self, path: &Path) -> io::Result<File> {

@@ -2,7 +2,8 @@
 //!
 //! A line is in the hands of the operating system before the next report is looked at, so it
 //! outlives the controller's death; once [synced](Journal::sync), the machine's as well. Its lock
-//! keeps a second controller away.
+//! keeps a second controller away. Once its reports are in whole files, a new one takes its place,
+//! and whoever reads the old one reads it to its end.
 //!
 //! Files that a system's reports will go into are named after the first of them. Where that name
 //! would not come behind those there are, as when old epochs are reported anew, a line before the
@@ -63,14 +64,21 @@ impl<D: Disk> Journal<D> {
     /// When it can't be written to, or another controller has it.
     pub(super) fn open(disk: &D, dir: &Path) -> anyhow::Result<Self> {
         let path = dir.join(JOURNAL);
-        let file = disk.append(&path);
-        let file = file.with_context(|| format!("{}: can't be written to", path.display()))?;
-        file.lock().with_context(|| {
-            format!(
-                "{}: does another controller write this archive? give each its own [archive] dir",
-                path.display()
-            )
-        })?;
+        let unwritable = || format!("{}: can't be written to", path.display());
+        let file = loop {
+            let file = disk.append(&path).with_context(unwritable)?;
+            file.lock().with_context(|| {
+                format!(
+                    "{}: does another controller write this archive? give each its own [archive] \
+                     dir",
+                    path.display()
+                )
+            })?;
+            // Else another controller has put a new one in its place before it was locked.
+            if disk.has_name(&file, &path).with_context(unwritable)? {
+                break file;
+            }
+        };
         // Its name is on the disk before its lines are.
         disk.sync_folder(dir).with_context(|| format!("{}: can't be synced", dir.display()))?;
         Ok(Self { disk: disk.clone(), path, file, line: Vec::new() })
@@ -101,14 +109,13 @@ impl<D: Disk> Journal<D> {
         systems: &'static [&'static dyn System],
         aside: impl Fn(u64, &[u8], bool),
     ) -> anyhow::Result<()> {
-        if self.disk.bytes(&self.path).with_context(|| self.path.display().to_string())? == 0 {
+        if self.is_empty()? {
             // An earlier attempt may have given it this name, and not had the disk take that.
             return self.sync_name();
         }
-        let new = self.path.with_added_extension("new");
+        let mut file = self.begin_new()?;
+        let new = self.new_path();
         let place = || new.display().to_string();
-        let mut file = self.disk.append(&new).with_context(place)?;
-        file.lock().and_then(|()| file.set_len(0)).with_context(place)?;
         for line in self.read(systems)? {
             match line? {
                 Line::Report(Published { json, .. }) => {
@@ -122,6 +129,32 @@ impl<D: Disk> Journal<D> {
                 Line::Damaged { at, bytes, is_torn } => aside(at, &bytes, is_torn),
             }
         }
+        self.replace(file)
+    }
+
+    fn is_empty(&self) -> anyhow::Result<bool> {
+        let bytes = self.disk.bytes(&self.path).with_context(|| self.path.display().to_string())?;
+        Ok(bytes == 0)
+    }
+
+    /// Where the next one is until it takes the place of this one.
+    fn new_path(&self) -> PathBuf {
+        self.path.with_added_extension("new")
+    }
+
+    /// Makes the next one, empty and locked.
+    fn begin_new(&self) -> anyhow::Result<D::File> {
+        let new = self.new_path();
+        let place = || new.display().to_string();
+        let file = self.disk.append(&new).with_context(place)?;
+        file.lock().and_then(|()| file.set_len(0)).with_context(place)?;
+        Ok(file)
+    }
+
+    /// Has the disk take the next one, and puts it in the place of this one.
+    fn replace(&mut self, file: D::File) -> anyhow::Result<()> {
+        let new = self.new_path();
+        let place = || new.display().to_string();
         file.sync().with_context(place)?;
         self.disk.rename(&new, &self.path).with_context(place)?;
         self.file = file;
@@ -163,12 +196,17 @@ impl<D: Disk> Journal<D> {
         self.file.sync().with_context(|| self.path.display().to_string())
     }
 
-    /// Empties it.
+    /// Goes on with an empty one. The old one stays whole for those who are reading it; the disk
+    /// has the new one's name before it has a line.
     ///
     /// # Errors
     /// When the disk doesn't do it.
-    pub(super) fn clear(&self) -> anyhow::Result<()> {
-        self.file.set_len(0).with_context(|| self.path.display().to_string())
+    pub(super) fn clear(&mut self) -> anyhow::Result<()> {
+        if self.is_empty()? {
+            return Ok(());
+        }
+        let file = self.begin_new()?;
+        self.replace(file)
     }
 }
 
@@ -269,4 +307,115 @@ fn line(systems: &'static [&'static dyn System], bytes: Vec<u8>, at: u64, is_tor
         Some(Line::Files(system_of(systems, &of)?, FileName::parse(&files)?))
     });
     files.unwrap_or_else(|| Line::Damaged { at, bytes: json.into_bytes(), is_torn })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io;
+
+    use calumma_chamelemon_analysis::ChameleMon;
+
+    use super::*;
+
+    static SYSTEMS: &[&dyn System] = &[&ChameleMon];
+
+    fn published(epoch: u64) -> Published {
+        let config = r#"{"t_h":1,"t_l":1,"sample_rate":1.0,"hh_buckets":3584,"hl_buckets":512,"ll_buckets":0}"#;
+        let json = format!(
+            r#"{{"epoch":{epoch},"start_unix_ns":0,"length_ms":50,"complete":true,"missing_edges":[],"incomplete_because":[],"state":"healthy","config":{config},"decode":{{"hl":"absent","ll":"absent"}},"loss":[],"plan":null,"edges":[]}}"#
+        );
+        let report = ChameleMon.read(&json).unwrap();
+        Published { report, json }
+    }
+
+    fn epoch(line: anyhow::Result<Line>) -> u64 {
+        let Line::Report(published) = line.unwrap() else { panic!("a line that is no report") };
+        published.report.head().epoch
+    }
+
+    #[test]
+    fn who_reads_it_reads_all_that_it_had_though_it_is_emptied_meanwhile() {
+        let dir = std::env::temp_dir().join(format!("calumma-journal-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let mut journal = Journal::open(&OsDisk, &dir).unwrap();
+        // More than a reader has read ahead.
+        (0..1000).for_each(|epoch| journal.append(&published(epoch), None).unwrap());
+        let mut lines = journal.read(SYSTEMS).unwrap();
+        assert_eq!(lines.next().map(epoch), Some(0));
+        journal.clear().unwrap();
+        journal.append(&published(1000), None).unwrap();
+        assert_eq!(lines.map(epoch).collect::<Vec<_>>(), (1..1000).collect::<Vec<_>>());
+        assert_eq!(journal.read(SYSTEMS).unwrap().map(epoch).collect::<Vec<_>>(), [1000]);
+        let second = Journal::open(&OsDisk, &dir).unwrap_err().to_string();
+        assert!(second.contains("another controller"), "{second}");
+        drop(journal);
+        Journal::open(&OsDisk, &dir).unwrap();
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn a_journal_that_another_controller_replaces_as_it_is_opened_is_its_own() {
+        let dir = std::env::temp_dir().join(format!("calumma-overtaken-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let new = OsDisk.create(&dir.join("journal.jsonl.new")).unwrap();
+        DiskFile::lock(&new).unwrap();
+        let second = Journal::open(&Overtaken, &dir).unwrap_err().to_string();
+        assert!(second.contains("another controller"), "{second}");
+        drop(new);
+        Journal::open(&Overtaken, &dir).unwrap();
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    /// A disk on which another controller puts a new journal, where it has one ready, in the place
+    /// of that which has just been opened.
+    #[derive(Clone, Debug)]
+    struct Overtaken;
+
+    impl Disk for Overtaken {
+        type File = File;
+        type Read = File;
+
+        fn append(&self, path: &Path) -> io::Result<File> {
+            let opened = OsDisk.append(path)?;
+            let _ = std::fs::rename(path.with_added_extension("new"), path);
+            Ok(opened)
+        }
+
+        fn make_folder(&self, path: &Path) -> io::Result<()> {
+            OsDisk.make_folder(path)
+        }
+
+        fn sync_folder(&self, path: &Path) -> io::Result<()> {
+            OsDisk.sync_folder(path)
+        }
+
+        fn create(&self, path: &Path) -> io::Result<File> {
+            OsDisk.create(path)
+        }
+
+        fn has_name(&self, file: &File, path: &Path) -> io::Result<bool> {
+            OsDisk.has_name(file, path)
+        }
+
+        fn open(&self, path: &Path) -> io::Result<File> {
+            OsDisk.open(path)
+        }
+
+        fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
+            OsDisk.list(path)
+        }
+
+        fn bytes(&self, path: &Path) -> io::Result<u64> {
+            OsDisk.bytes(path)
+        }
+
+        fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+            OsDisk.rename(from, to)
+        }
+
+        fn remove(&self, path: &Path) -> io::Result<()> {
+            OsDisk.remove(path)
+        }
+    }
 }

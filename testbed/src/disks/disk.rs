@@ -339,6 +339,12 @@ impl Disk for FaultyDisk {
         }
     }
 
+    fn has_name(&self, file: &FaultyFile, path: &Path) -> io::Result<bool> {
+        let mut state = self.state();
+        state.step()?;
+        Ok(state.names.get(path) == Some(&file.file))
+    }
+
     fn open(&self, path: &Path) -> io::Result<Bytes> {
         let mut state = self.state();
         state.step()?;
