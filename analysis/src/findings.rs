@@ -20,6 +20,11 @@ use crate::run::Collected;
 pub trait Findings: Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static {
     /// Name of the system.
     const SYSTEM: &'static str;
+
+    /// See [`Report::unpublished`].
+    fn unpublished(&self) -> Option<String> {
+        None
+    }
 }
 
 /// A system's report on one epoch.
@@ -80,6 +85,10 @@ impl<F: Findings> Report for SystemReport<F> {
 
     fn is_complete(&self) -> bool {
         self.complete
+    }
+
+    fn unpublished(&self) -> Option<String> {
+        self.findings.unpublished()
     }
 
     fn to_shared(&self) -> Arc<dyn Report> {

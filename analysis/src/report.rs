@@ -29,6 +29,13 @@ pub trait Report: Any + Debug + Send + Sync {
     /// Whether it has all that there is to say: a later one on the same epoch adds nothing.
     fn is_complete(&self) -> bool;
 
+    /// What of it [`System::read`](crate::System::read) needs for the archive beside the JSON that
+    /// is published: further fields of that object, as `"name":value`. `None` where that is
+    /// nothing. Asked for where the archive's disk is waited for, and may take its time.
+    fn unpublished(&self) -> Option<String> {
+        None
+    }
+
     /// A copy that can be shared between threads.
     fn to_shared(&self) -> Arc<dyn Report>;
 }

@@ -1,4 +1,5 @@
-//! The journal: reports that no whole file holds yet, one line of JSON each.
+//! The journal: reports that no whole file holds yet, one line of JSON each, as it is published and
+//! with [what else](calumma_analysis::Report::unpublished) files are to have of it.
 //!
 //! A line is in the hands of the operating system before the next report is looked at, so it
 //! outlives the controller's death; once [synced](Journal::sync), the machine's as well. Its lock
@@ -183,8 +184,11 @@ impl<D: Disk> Journal<D> {
             serde_json::to_writer(&mut self.line, &Files { files: name.to_string(), of })?;
             self.line.push(b'\n');
         }
-        self.line.extend_from_slice(published.json.as_bytes());
-        self.line.push(b'\n');
+        let json = &published.json;
+        match (published.report.unpublished(), json.strip_suffix('}')) {
+            (Some(fields), Some(begun)) => writeln!(self.line, "{begun},{fields}}}")?,
+            _ => writeln!(self.line, "{json}")?,
+        }
         self.file.write_all(&self.line).with_context(|| self.path.display().to_string())
     }
 

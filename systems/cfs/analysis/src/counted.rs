@@ -29,7 +29,7 @@ impl Monitored {
         Self { addresses, keys, flows, counted: OnceLock::new() }
     }
 
-    /// Those that a report lists.
+    /// Those of a report that was read.
     pub(crate) fn listed(counted: Vec<Counted>) -> Self {
         Self { counted: counted.into(), ..Self::default() }
     }

@@ -21,6 +21,7 @@
 //! | `ends` | flows that left nowhere, and where they were to leave |
 //! | `losses`, `loops`, `heavy`, `spread`, `sizes` | what the counts show |
 //! | `report` | the report's types |
+//! | `packed` | all flows of a report in few bytes, for the archive's journal |
 //! | `tables`, `metrics`, `alert` | what else is read off it |
 
 pub mod alpha;
@@ -40,6 +41,7 @@ mod loops;
 mod losses;
 mod metrics;
 mod optimum;
+mod packed;
 mod parameters;
 mod pinning;
 mod report;

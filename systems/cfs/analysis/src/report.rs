@@ -7,6 +7,7 @@ use calumma_topology::Place;
 use serde::{Deserialize, Serialize};
 
 use crate::counted::Monitored;
+use crate::packed::packed;
 
 /// What was found in a window. Of counts, `exact` says whether they are; else they are what there
 /// was at least.
@@ -76,14 +77,14 @@ pub struct Found {
     pub loops: Vec<Loop>,
     /// Flows whose packets came with different times to live, without being in a loop.
     pub path_changes: Vec<PathChange>,
-    /// As [`counted`](Self::counted).
-    #[serde(skip)]
+    /// As [`counted`](Self::counted). JSON that is published has not got them.
+    #[serde(default, skip_serializing, deserialize_with = "crate::packed::read")]
     pub(crate) counted: Arc<Monitored>,
 }
 
 impl Found {
     /// Every monitored flow, by rising keys, for the archive and for collectors; in a report that
-    /// was read, those that it lists.
+    /// was read from published JSON, those that it lists.
     pub fn counted(&self) -> &[Counted] {
         self.counted.counted()
     }
@@ -91,6 +92,10 @@ impl Found {
 
 impl Findings for Found {
     const SYSTEM: &'static str = "cfs";
+
+    fn unpublished(&self) -> Option<String> {
+        Some(format!(r#""counted":"{}""#, packed(self.counted())))
+    }
 }
 
 /// What listing went by.

@@ -17,8 +17,11 @@ pub(crate) static TABLES: [&dyn Table; 7] =
     [&FLOWS, &NODES, &WINDOWS, &SUPERSPREADERS, &LOOPS, &LOSSES, &BLACK_HOLES];
 
 impl Found {
-    /// Lets a report that was read have those flows in the archive that it lists.
+    /// Lets a report that was read and has no others have those flows in the archive that it lists.
     pub(crate) fn fill_counted(&mut self) {
+        if !self.counted().is_empty() {
+            return;
+        }
         let at = |name: &str| self.nodes.iter().position(|node| node.node == name);
         let counted = self.flows.iter().filter_map(|it| {
             Some(Counted {
