@@ -71,8 +71,8 @@ pub struct Flows<K> {
     local: bool,
     /// Whether they go to hosts with sinks of their own.
     goes_on: bool,
-    /// Whether they leave it to wait here, or have before they enter it.
-    waits: bool,
+    /// Whether they were recorded here before they waited for their next hop.
+    recorded: bool,
 }
 
 /// What there is a bit of for each packet.
@@ -108,7 +108,7 @@ impl<K: Key> Flows<K> {
             queued: None,
             local: false,
             goes_on: false,
-            waits: false,
+            recorded: false,
         }
     }
 
@@ -241,18 +241,17 @@ impl<K: Key> Flows<K> {
         self.local = true;
     }
 
-    /// Notes whether the packets wait here for their next hop.
+    /// Notes whether the packets were recorded before.
     #[inline]
-    pub(crate) fn note_waiting(&mut self, waits: bool) {
-        self.waits = waits;
+    pub(crate) fn note_recorded(&mut self, recorded: bool) {
+        self.recorded = recorded;
     }
 
-    /// Whether the packets wait on this switch for their next hop. Those that enter the network
-    /// have, and have been recorded as [leaving](crate::LcoreSystem::leave) it; those that leave it
-    /// will, and go on in it.
+    /// Whether all packets were recorded at this switch when they came, and have waited here for
+    /// their next hop since: those that enter the network as leaving it, others as passing.
     #[inline]
-    pub fn wait(&self) -> bool {
-        self.waits
+    pub fn were_recorded(&self) -> bool {
+        self.recorded
     }
 
     /// Whether all packets go from host to host on this switch. They

@@ -198,19 +198,14 @@ pub struct PlainFlows {
     known: u32,
     /// Bit i: routing has taken one off the TTL of the packet at position i.
     lowered: u32,
-    /// Whether the packets wait for their next hop here: they leave the network for it, or have,
-    /// and go on after all.
-    waits: bool,
+    /// Whether the packets were recorded at this switch before, and have waited here since.
+    recorded: bool,
 }
 
 impl PlainFlows {
     /// Nothing is known.
     pub const NONE: Self =
-        Self { keys: [FlowKey::ZERO; BURST], known: 0, lowered: 0, waits: false };
-
-    /// The same of packets that leave the network to wait at this switch for the address of their
-    /// next hop, which is in the network again.
-    pub const WAITING: Self = Self { waits: true, ..Self::NONE };
+        Self { keys: [FlowKey::ZERO; BURST], known: 0, lowered: 0, recorded: false };
 
     /// Where a plain packet's IP header begins, in bytes.
     pub(crate) const IP_OFFSET: usize = ETHERNET;
@@ -218,7 +213,7 @@ impl PlainFlows {
     /// Forgets all.
     #[inline]
     pub fn clear(&mut self) {
-        (self.known, self.lowered, self.waits) = (0, 0, false);
+        (self.known, self.lowered, self.recorded) = (0, 0, false);
     }
 
     /// Notes that routing has taken one off the TTL of the packets at these positions.
@@ -227,17 +222,17 @@ impl PlainFlows {
         self.lowered = positions;
     }
 
-    /// Notes that the packets of the burst were recorded as leaving the network at this switch, and
-    /// have waited for their next hop since.
+    /// Notes that all packets of the burst were recorded at this switch before, as leaving the
+    /// network or passing, and have waited for their next hop since.
     #[inline]
-    pub fn return_all(&mut self) {
-        self.waits = true;
+    pub fn note_recorded(&mut self) {
+        self.recorded = true;
     }
 
-    /// Whether that is so, or they are [`WAITING`](Self::WAITING).
+    /// Whether that is so.
     #[inline]
-    pub(crate) fn wait(&self) -> bool {
-        self.waits
+    pub(crate) fn were_recorded(&self) -> bool {
+        self.recorded
     }
 
     /// The positions of packets whose TTL is one less than they were received with.

@@ -375,7 +375,7 @@ fn walk_as<K: Measured, P: Packet>(
     let from_fabric = path.is_from_fabric();
     let detached = if from_fabric { marks::detach(carrier, packets, of) } else { None };
     let mut flows = Flows::<K>::new();
-    let (mut drops, maybe_probes) = if path == Path::Transit {
+    let (mut drops, maybe_probes) = if matches!(path, Path::Transit | Path::Unmark) {
         // What can't be measured, its edges count and treat.
         let read = read_headers(policy, &mut Counters::default(), packets, (of, known), &mut flows);
         (DropMask::default(), read.1)
@@ -407,7 +407,7 @@ fn walk_as<K: Measured, P: Packet>(
                 drops.0 |= stacks.unreadable(policy, counters, packets, others);
             }
         }
-        Path::Cross | Path::Transit | Path::HandOn => {}
+        Path::Cross | Path::Transit | Path::HandOn | Path::Unmark => {}
     }
     if maybe_probes != 0 && from_fabric {
         let with = (probes, Marks::of(by, active.as_deref()), detached.as_ref());
@@ -422,14 +422,14 @@ fn walk_as<K: Measured, P: Packet>(
                 counters.ingress_outside += outside;
                 counters.egress_outside += outside;
             }
-            Path::Flooded | Path::Transit => {}
+            Path::Flooded | Path::Transit | Path::Unmark => {}
         }
     }
     if matches!(path, Path::Enter | Path::CrossOn) {
         let marks = Marks::of(by, active.as_deref());
         drops.0 |= keep_carriable(marks, policy, counters, packets, &mut flows);
     }
-    flows.note_waiting(known.wait());
+    flows.note_recorded(known.were_recorded());
     let (lowered, now_ns) = (known.lowered(), probes.now_ns);
     let add_details = |active: Option<&mut Active<K>>,
                        packets: &[P],
@@ -502,9 +502,14 @@ fn walk_as<K: Measured, P: Packet>(
             flows.go_on();
             add_details(active.as_deref_mut(), packets, detached.as_ref(), &mut flows);
             leave(active.as_deref_mut(), carrier, counters, &mut flows);
-            let marks = Marks::of(by, active.as_deref());
+            let mut marks = Marks::of(by, active.as_deref());
+            marks.raises &= !flows.were_recorded();
             marks.end_claims(&mut flows);
             marks.pass_on(detached, packets, &flows, came);
+        }
+        Path::Unmark => {
+            Marks::of(by, active.as_deref()).take_claims(detached.as_ref(), packets, &mut flows);
+            return drops;
         }
         Path::Transit => {
             let marks = Marks::of(by, active.as_deref());

@@ -29,13 +29,16 @@ pub enum Path {
     /// From a host to another one on the same switch that has a sink of its own: packets get marks
     /// and INT stacks as if they went to the fabric.
     CrossOn,
+    /// From the fabric, kept with their marks after they were recorded, and going on without:
+    /// marks are taken out, nothing is recorded or counted.
+    Unmark,
 }
 
 impl Path {
     /// Whether packets may have marks and stacks when they come.
     #[inline]
     pub(super) fn is_from_fabric(self) -> bool {
-        matches!(self, Self::Transit | Self::Leave | Self::Flooded | Self::HandOn)
+        matches!(self, Self::Transit | Self::Leave | Self::Flooded | Self::HandOn | Self::Unmark)
     }
 }
 

@@ -558,7 +558,7 @@ impl Decider<'_> {
         };
         let out = match next {
             Ok(neighbour) => Some((neighbour.mtu, neighbour.port, neighbour.role == Role::Host)),
-            // What waits for an address leaves the network here, wherever it goes then.
+            // What waits for an address loses its stack here, wherever it goes then.
             Err((interface, _)) => {
                 self.tables.interface(interface).map(|of| (of.mtu, of.port, true))
             }

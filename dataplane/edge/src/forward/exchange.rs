@@ -33,8 +33,26 @@ pub enum Origin {
     Fabric,
     /// It came from the fabric and has been recorded as having left the network.
     Left,
+    /// The same, for a host with a sink of its own: it has its mark still.
+    Kept,
+    /// It came from the fabric and has been recorded as passing: it has its mark still.
+    Passing,
     /// The switch made it.
     Own,
+}
+
+impl Origin {
+    /// Whether the packet may have a mark that an edge gave it.
+    #[inline]
+    pub fn may_be_marked(self) -> bool {
+        matches!(self, Self::Fabric | Self::Kept | Self::Passing)
+    }
+
+    /// Whether it has been recorded here, and has waited since.
+    #[inline]
+    pub fn was_recorded(self) -> bool {
+        matches!(self, Self::Left | Self::Kept | Self::Passing)
+    }
 }
 
 /// A packet on its way to the slow path.

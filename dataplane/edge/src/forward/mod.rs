@@ -29,3 +29,4 @@ mod shorten;
 pub mod slow;
 pub mod tables;
 pub mod thread;
+mod unrouted;

@@ -11,7 +11,6 @@ use calumma_plane::int::Instructions;
 use calumma_plane::int::around::Going;
 use calumma_plane::sync::Receiver;
 use calumma_sketch::BURST;
-use calumma_sketch::burst::ones;
 use dpdk::{Burst, Mbuf};
 
 use super::advice::{Advice, Copied};
@@ -20,7 +19,8 @@ use super::decide::{Decider, Decisions, Routed, Task, Verdict};
 use super::exchange::{HandOver, Origin, Return, ToSlow};
 use super::header;
 use super::shorten::{Lost, shorten};
-use super::tables::{OutInterface, Tables, TablesReader};
+use super::tables::{Tables, TablesReader};
+use super::unrouted::{Unrouted, measure_again};
 use crate::config::Role;
 use crate::lcore::PortQueues;
 use crate::lcore::exits::Exits;
@@ -79,12 +79,6 @@ impl Sinks {
         (0..BURST)
             .filter(|&at| routed.to_host >> at & 1 == 1 && goes(at))
             .fold(0, |of, at| of | 1 << at)
-    }
-
-    /// Those of a burst's packets that wait for the address of a host behind such a port.
-    fn waiting_for(&self, tables: &Tables, verdicts: &[Verdict], of: u32) -> u32 {
-        let has = |on: &OutInterface| self.has(on.port.into());
-        if self.any { waiting(tables, verdicts, of, has) } else { 0 }
     }
 }
 
@@ -222,7 +216,7 @@ impl Router {
     #[inline]
     fn route(&mut self, worker: &mut Worker, port: usize, origin: Origin, burst: &mut Burst) {
         let tables = self.tables.load();
-        let shim = if origin == Origin::Fabric { tables.shim } else { None };
+        let shim = if origin.may_be_marked() { tables.shim } else { None };
         let own = origin == Origin::Own;
         if worker.asks_around() & Instructions::INTERFACES != 0 {
             say_entry(worker, tables, (port, shim), burst.as_slice());
@@ -234,8 +228,8 @@ impl Router {
             let decider = (&decider, &*self.sinks.ports);
             shorten(worker, decider, burst.as_mut_slice(), &mut self.decisions);
         }
-        if origin == Origin::Left {
-            self.decisions.flows.return_all();
+        if origin.was_recorded() {
+            self.decisions.flows.note_recorded();
         }
         let Decisions { routed, flows, .. } = &self.decisions;
         let all = first(burst.len());
@@ -276,57 +270,18 @@ impl Router {
             return;
         }
         let Decisions { routed, verdicts, flows, .. } = &self.decisions;
-        let is_routed = routed.all();
-        // What is for the switch itself, and came from beyond its link, leaves the network here.
-        // What goes no further has come as far as this.
-        let (mut left, mut lost, mut stacked) = (0, 0, 0);
-        if origin == Origin::Fabric {
-            for at in (0..burst.len()).filter(|at| is_routed >> at & 1 == 0) {
-                match verdicts[at] {
-                    Verdict::HandOver(_, Task::Link) => {}
-                    Verdict::HandOver(..) => left |= 1 << at,
-                    // It may be quoted in an error.
-                    Verdict::Refuse(..) => (lost, stacked) = (lost | 1 << at, stacked | 1 << at),
-                    Verdict::Drop(Reason::Discard) => lost |= 1 << at,
-                    // It may go to a host.
-                    Verdict::Pass(_) => stacked |= 1 << at,
-                    Verdict::Drop(_) => {}
-                }
-            }
-        }
+        let (is_routed, sinks) = (routed.all(), &self.sinks);
+        let of = (&verdicts[..], first(burst.len()) & !is_routed);
         let packets = burst.as_mut_slice();
-        let to_sink = self.sinks.of(routed);
+        let to_sink = sinks.of(routed);
         let (tables, on_way) = (self.tables.load(), (origin, port, to_sink));
-        let waiting = waiting(tables, verdicts, left, |on| on.role == Role::Fabric);
+        let unrouted = Unrouted::of(tables, origin, of, |on| sinks.has(on.port.into()));
         let copied = copy(&mut self.advice, worker, tables, on_way, routed, packets);
         let mut drops = measure(worker, origin, (routed, to_sink), flows, packets);
-        // What waits for a host with a sink of its own leaves here as well, and keeps its mark.
-        let kept = self.sinks.waiting_for(tables, verdicts, left);
         if let Some(copied) = copied {
             copied.hand_over(worker, &self.rings.to_slow);
         }
-        if kept != 0 {
-            drops.0 |= worker.pass(Path::HandOn, packets, kept, flows).0;
-            stacked |= kept;
-        }
-        if waiting != 0 {
-            drops.0 |= worker.pass(Path::Leave, packets, waiting, &PlainFlows::WAITING).0;
-        }
-        let leaving = left & !kept & !waiting;
-        if leaving != 0 {
-            drops.0 |= worker.pass(Path::Leave, packets, leaving, flows).0;
-        }
-        if lost != 0 {
-            worker.pass(Path::Transit, packets, lost, flows);
-        }
-        if !worker.strips() {
-            stacked |= left;
-        }
-        if stacked != 0 {
-            // What can't be taken out is neither sent to a host nor quoted to one.
-            let of = worker.take_out(packets, stacked);
-            drops.0 |= worker.drop_unstripped(&of);
-        }
+        drops.0 |= unrouted.record(worker, origin, packets, flows).0;
         let generation = tables.generation;
         for (at, packet) in burst.drain().enumerate() {
             if drops.drops(at) {
@@ -342,7 +297,7 @@ impl Router {
                     wait(&mut self.out, worker, to.into(), packet, at);
                 }
                 Verdict::HandOver(arrived, task) => {
-                    let origin = if left >> at & 1 == 1 { Origin::Left } else { origin };
+                    let origin = unrouted.origin_of(at, origin);
                     let handed = HandOver { packet, port, arrived, origin, task, generation };
                     if self.rings.to_slow.hand_over(handed) {
                         worker.counters.routed.handed_over += 1;
@@ -398,22 +353,6 @@ impl Forwarder for Router {
         }
         true
     }
-}
-
-/// Those of a burst's packets that wait for the address of a next hop behind such an interface.
-fn waiting(
-    tables: &Tables,
-    verdicts: &[Verdict],
-    of: u32,
-    is_behind: impl Fn(&OutInterface) -> bool,
-) -> u32 {
-    let waits = |at: &usize| match verdicts.get(*at) {
-        Some(Verdict::HandOver(_, Task::Resolve(on, _))) => {
-            tables.interface(*on).is_some_and(&is_behind)
-        }
-        _ => false,
-    };
-    ones(of).filter(waits).fold(0, |all, at| all | 1 << at)
 }
 
 /// Says by which interfaces the packets of a burst came.
@@ -477,6 +416,9 @@ fn measure(
     flows: &PlainFlows,
     packets: &mut [Mbuf],
 ) -> DropMask {
+    if origin.was_recorded() {
+        return measure_again(worker, origin, (routed, to_sink), flows, packets);
+    }
     let Routed { to_fabric, to_host, .. } = *routed;
     let mut drops = DropMask::default();
     if to_fabric != 0 {
@@ -487,9 +429,7 @@ fn measure(
         let path = match origin {
             Origin::Host => Path::Cross,
             Origin::Fabric => Path::Leave,
-            // What has left here before has its mark.
-            Origin::Left => return drops,
-            Origin::Own => {
+            _ => {
                 if to_sink != 0 {
                     worker.stamp(packets, to_sink);
                 }

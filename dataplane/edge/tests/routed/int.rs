@@ -11,8 +11,8 @@ use calumma_plane::int::around::{Came, Queued};
 use calumma_plane::int::header::{Seen, look};
 use calumma_plane::int::{Domains, Hop, Insertion, Instructions, Stack, push, strip};
 
-use crate::edge::{Edge, F0, F1, H0};
-use crate::frames::{Udp, body};
+use crate::edge::{Edge, F0, F1, H0, mac};
+use crate::frames::{Udp, body, neighbour_advertisement, station};
 use crate::inserter::{Node, insertion};
 use crate::traffic::icmp;
 
@@ -239,6 +239,26 @@ fn what_passes_gets_a_hop_and_what_leaves_loses_its_stack() {
     }
     assert_eq!((edge.total("sketchint.pushed"), edge.total("sketchint.stripped")), (1, 2));
     edge.slow_path(0.0);
+    edge.stop();
+}
+
+#[test]
+fn what_waits_for_a_next_hop_in_the_network_passes_without_its_stack() {
+    let (mut edge, node) = router("int waits", 2);
+    edge.now_ns = sent_ns();
+    let passing = Udp::new("fd00:2::1", "fd00:9:1::77");
+    // With a mark: the other timestamp bit, and a hierarchy.
+    let mut frame = with_stack(&passing.frame(F0));
+    frame[14] |= 0x0C;
+    let marked = |packet: &[u8]| [&[packet[0] | 0x0C], &packet[1..]].concat();
+    assert!(edge.receive(F0, &[frame]).is_empty());
+    edge.slow_path(0.0);
+    assert!(node.shown().stacks.iter().all(Option::is_none), "no sink has read it");
+    let answer = neighbour_advertisement(station(77), "fd00:9:1::77", mac(F1), Some(100));
+    let sent = edge.exchange(F1, &[answer]);
+    let [(F1, frame)] = &sent[..] else { panic!("{} frames", sent.len()) };
+    assert_eq!(lasting(body(frame)), lasting(&marked(&passing.packet())));
+    assert_eq!((edge.total("sketchint.taken_out"), edge.total("sketchint.stripped")), (1, 0));
     edge.stop();
 }
 

@@ -16,3 +16,4 @@ mod neighbours;
 mod received;
 mod sent;
 mod traffic;
+mod waiting;

@@ -12,9 +12,9 @@ use calumma_sketch::{FlowKey, HashFamily, HashKey, Key};
 use crate::edge::{Edge, F0, F1, H0, mac};
 use crate::frames::{Udp, body, ethernet, station};
 
-const LENGTH_NS: u64 = 50_000_000;
+pub(crate) const LENGTH_NS: u64 = 50_000_000;
 
-fn plan(now_ns: u64) -> SessionPlan {
+pub(crate) fn plan(now_ns: u64) -> SessionPlan {
     let layout = Layout { upstream_buckets: 512, downstream_buckets: 256, ..Layout::default() };
     let clock = EpochClock::new(LENGTH_NS, Guards::default()).unwrap();
     SessionPlan {
@@ -29,13 +29,13 @@ fn plan(now_ns: u64) -> SessionPlan {
 
 /// Flows and packets that an edge recorded as they entered and as they left, over all epochs.
 #[derive(Default)]
-struct Recorded {
-    entered: BTreeMap<FlowKey, i64>,
-    left: BTreeMap<FlowKey, i64>,
+pub(crate) struct Recorded {
+    pub(crate) entered: BTreeMap<FlowKey, i64>,
+    pub(crate) left: BTreeMap<FlowKey, i64>,
 }
 
 impl Recorded {
-    fn add(&mut self, plan: &SessionPlan, parts: Vec<Part>) {
+    pub(crate) fn add(&mut self, plan: &SessionPlan, parts: Vec<Part>) {
         let family = HashFamily::new(&plan.hash_key);
         let hl = plan.attention.partition.hl_part();
         for part in parts {
@@ -58,12 +58,12 @@ impl Recorded {
     }
 }
 
-fn flow(from: &str, to: &str) -> FlowKey {
+pub(crate) fn flow(from: &str, to: &str) -> FlowKey {
     FlowKey::v4(from.parse().unwrap(), to.parse().unwrap(), 4000, 5000, 17)
 }
 
 /// What the edges' configuration has.
-const TOS: &str = "carrier = { kind = \"tos\" }";
+pub(crate) const TOS: &str = "carrier = { kind = \"tos\" }";
 
 /// Plays some traffic between two edges whose fabric ports F0 are joined by a wire, and gives what
 /// each recorded.

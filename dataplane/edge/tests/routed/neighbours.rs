@@ -176,7 +176,7 @@ fn routes_change_while_packets_run() {
 }
 
 /// Lets the edge forward by this file from now on.
-fn apply(edge: &Edge, text: &str) {
+pub(crate) fn apply(edge: &Edge, text: &str) {
     let config = Config::parse(text, "edge.toml").unwrap();
     edge.routes.apply(config.plan(edge.routes.macs()).unwrap()).unwrap();
 }

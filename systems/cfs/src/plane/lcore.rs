@@ -46,8 +46,7 @@ impl<K: Key> OnLcore<K> {
     #[inline]
     fn record(&mut self, flows: &Flows<K>, side: u8) -> u32 {
         let (polled_ns, port, single) = (flows.polled_ns(), flows.port(), flows.are_local());
-        // What waits for its next hop goes on without a claim.
-        let goes_on = side != Entry::LEFT && !single && !flows.wait();
+        let goes_on = side != Entry::LEFT && !single;
         let Self { common, slots, claims, noticing, shared } = self;
         let mut claimed_out = flows.claimed();
         flows.by_bit(|of| {
@@ -142,7 +141,7 @@ impl<K: Key> LcoreSystem<K> for OnLcore<K> {
     #[inline]
     fn enter(&mut self, flows: &mut Flows<K>, _counters: &mut Counters) {
         // What has waited here for its next hop was recorded when it came.
-        if !flows.wait() {
+        if !flows.were_recorded() {
             let claimed = self.record(flows, Entry::ENTERED);
             flows.set_claimed(claimed);
         }
@@ -154,12 +153,12 @@ impl<K: Key> LcoreSystem<K> for OnLcore<K> {
         flows.set_claimed(claimed);
     }
 
-    /// Packets from host to host were recorded as they entered; those that wait here for a next hop
-    /// in the network pass.
+    /// Packets from host to host were recorded as they entered; those that have waited here for a
+    /// next hop in the network, and go to a host since routes have changed, as they came.
     #[inline]
     fn leave(&mut self, flows: &Flows<K>, _counters: &mut Counters) {
-        if !flows.are_local() {
-            self.record_marked(flows, if flows.wait() { Entry::PASSED } else { Entry::LEFT });
+        if !flows.are_local() && !flows.were_recorded() {
+            self.record_marked(flows, Entry::LEFT);
         }
     }
 
