@@ -108,6 +108,12 @@ impl EpochClock {
             .saturating_add(self.guards.clock_ns)
             .saturating_add(self.guards.flight_ns)
     }
+
+    /// From the taking of an epoch to the arming of the second one after it, in nanoseconds.
+    pub fn idle_ns(&self) -> u64 {
+        let Guards { clock_ns, flight_ns } = self.guards;
+        self.length_ns - flight_ns - 2 * clock_ns
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What a switch must do next, and when.
 
-use crate::clock::{EpochClock, Guards};
+use crate::clock::EpochClock;
 
 /// A step of the rotation. See the [crate](crate) for the order in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,9 +41,7 @@ impl Schedule {
     /// The same for a switch that needs up to `ahead_ns` nanoseconds to arm an epoch: each is due
     /// so much earlier, at most by half the time from the last taking to the clock's arming.
     pub fn arming_ahead(clock: EpochClock, epoch: u64, ahead_ns: u64) -> Self {
-        let Guards { clock_ns, flight_ns } = clock.guards();
-        let idle_ns = clock.length_ns() - flight_ns - 2 * clock_ns;
-        let ahead_ns = ahead_ns.min(idle_ns / 2);
+        let ahead_ns = ahead_ns.min(clock.idle_ns() / 2);
         let next_at_ns = clock.arm_time(epoch).saturating_sub(ahead_ns);
         Self { clock, ahead_ns, next: Event::Arm(epoch), next_at_ns }
     }
@@ -87,6 +85,7 @@ impl Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Guards;
     use proptest::prelude::*;
 
     #[test]

@@ -9,6 +9,7 @@
 //! replay.
 
 mod active;
+mod drain;
 mod warming;
 
 use std::any::Any;

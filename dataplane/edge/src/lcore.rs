@@ -51,7 +51,7 @@ pub struct PortQueues {
     pub peer: usize,
     /// When it was polled, where a system asks when packets arrive.
     pub polls: Polls,
-    /// Whether that left it empty, where it is asked.
+    /// Whether that left it empty.
     pub emptied: Emptied,
     /// Between port pairs: bytes that may follow the Ethernet header of a frame with an INT stack.
     pub mtu: u16,
@@ -109,9 +109,10 @@ pub fn run<F: Forwarder>(
                 continue;
             }
             let most = lcore.pace.burst_size();
-            let received = lcore.receive(at, &mut burst, most);
+            let (received, emptied) = lcore.receive(at, &mut burst, most);
+            drained &= emptied;
             if received > 0 {
-                (idle, drained) = (false, drained && received < most);
+                idle = false;
                 lcore.forward(at, &mut burst);
             }
         }
@@ -156,10 +157,6 @@ impl<F: Forwarder> Lcore<F> {
         };
         let event = self.worker.tick(self.pace.unix_ns(self.meter.now()), drained);
         self.pace.after(event);
-        if event != Moment::Ordinary && !self.worker.asks_arrivals() {
-            // Smaller polls follow, which nobody looks at.
-            self.ports.iter_mut().for_each(|port| port.emptied.forget());
-        }
         self.meter.begin_round(if event == Moment::Ordinary { moment } else { event });
         if let Some(probe) = probe {
             self.send_probes(probe);
@@ -182,9 +179,9 @@ impl<F: Forwarder> Lcore<F> {
     }
 
     /// Receives `most` packets at most from a port, and says of them what systems ask for. Gives
-    /// how many there are.
+    /// how many there are, and whether that has left its queue empty.
     #[inline(always)]
-    fn receive(&mut self, at: usize, burst: &mut Burst, most: usize) -> usize {
+    fn receive(&mut self, at: usize, burst: &mut Burst, most: usize) -> (usize, bool) {
         let Self { worker, ports, pace, meter, .. } = self;
         let port = &mut ports[at];
         let began_ns = worker.asks_arrivals().then(|| pace.unix_ns(meter.now()));
@@ -192,8 +189,7 @@ impl<F: Forwarder> Lcore<F> {
         let asks_queue = around & Instructions::QUEUE != 0;
         let waiting = if asks_queue { port.rx.waiting() } else { None };
         let received = port.rx.rx_at_most(burst, most);
-        let asks_emptied = began_ns.is_some() || asks_queue;
-        let emptied = asks_emptied && port.emptied.after(received, most);
+        let emptied = port.emptied.after(received, most);
         if let Some(began_ns) = began_ns {
             let over_ns = if received > 0 { pace.unix_ns(tsc()) } else { began_ns };
             let polled = port.polls.polled(began_ns, over_ns, emptied);
@@ -205,7 +201,7 @@ impl<F: Forwarder> Lcore<F> {
             let queued = asks_queue.then(|| Queued::of_poll(waiting, received, emptied));
             worker.came(Some(Came::by(port.rx.port(), queued)));
         }
-        received
+        (received, emptied)
     }
 
     /// Forwards the packets that a port received.

@@ -14,6 +14,7 @@ use calumma_sketch::{AnyKey, HashColumns, Key, Keyed};
 use calumma_wire::Domain;
 
 use self::hashes::share_hashes;
+use super::drain::most_drain_ns;
 use super::{FromLcore, Leaving, MOST_SYSTEMS, Moment, NewSystem, Side};
 use crate::arrival::BurstArrival;
 use crate::carrier::{Detached, Signer, Way};
@@ -26,9 +27,6 @@ use crate::slots::{AnySlots, Seal};
 use crate::sync::Sender;
 use crate::system::{AnyRecord, Groups, LcoreHalf, LcoreSystem};
 use crate::worker::Sent;
-
-/// Longest that the taking of an epoch is put off to empty receive queues first.
-const MOST_DRAIN_NS: u64 = 2_000_000;
 
 /// A flip that is late by this share of the guard for packets in flight waits no longer: the rest
 /// is theirs.
@@ -482,7 +480,9 @@ impl<K: Key> Active<K> {
             }
             // The queues must be seen empty after the taking fell due, not before: the lcore may
             // have been off its CPU in between.
-            (Event::Take(_), Some(since)) => drained || now_ns - since >= MOST_DRAIN_NS,
+            (Event::Take(_), Some(since)) => {
+                drained || now_ns - since >= most_drain_ns(&self.clock)
+            }
             (Event::Take(_), None) => false,
         };
         self.due_since_ns = if may { None } else { self.due_since_ns.or(Some(now_ns)) };

@@ -1,13 +1,14 @@
 //! An lcore polls a ring; a system that asks when packets arrived is told between when and when.
+//! And an epoch is not taken while more packets may be in the ring.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use calumma_edge::config::{Role, Settings};
 use calumma_edge::control::unix_ns;
 use calumma_edge::lcore::emptied::Emptied;
-use calumma_edge::lcore::forwarder::Pairs;
+use calumma_edge::lcore::forwarder::{Forwarder, Pairs};
 use calumma_edge::lcore::{self, PortQueues};
 use calumma_edge::live::Lines;
 use calumma_edge::measure::Measurement;
@@ -21,7 +22,7 @@ use calumma_plane::{
 };
 use calumma_sketch::{AnyKey, FlowKey, Key, KeyKind};
 use calumma_wire::{Secret, Side};
-use dpdk::{Burst, Mempool, Port, PortConfig};
+use dpdk::{Burst, Mempool, Port, PortConfig, RxQueue, TxQueue};
 
 use crate::edge::{H0, eal};
 use crate::frames::Udp;
@@ -30,6 +31,9 @@ const EPOCH_NS: u64 = 50_000_000;
 
 /// By how much the lcore's clock may differ from the system's on a busy machine.
 const CLOCKS_NS: u64 = 1_000_000;
+
+/// One lcore polls at a time.
+static POLLING: Mutex<()> = Mutex::new(());
 
 /// Arrivals by source port: as packets entered, and as they were sent.
 type Seen = Arc<Mutex<Vec<(u16, Arrival, bool)>>>;
@@ -124,16 +128,15 @@ fn stamp(number: u16, now_ns: u64) -> Option<u64> {
     }
 }
 
-#[test]
-fn packets_arrive_between_the_bounds_and_when_their_device_says() {
-    let pool = Mempool::new(eal(), "arrivals", 1023, -1).unwrap();
-    let open = |name: &str| {
-        let (_, mut queues) = Port::open(eal(), name, PortConfig::default(), &pool).unwrap();
-        queues.pop().unwrap()
-    };
-    let (ring_rx, mut into_ring) = open("net_ring0");
-    let ((_, spare_tx), (fabric_rx, fabric_tx)) = (open("net_null0"), open("net_null1"));
-    let port = |rx, tx, role, peer| PortQueues {
+/// A port's queues.
+fn open(name: &str, pool: &Mempool) -> (RxQueue, TxQueue) {
+    let (_, mut queues) = Port::open(eal(), name, PortConfig::default(), pool).unwrap();
+    queues.pop().unwrap()
+}
+
+/// The same as an lcore has them, as if they were of this driver.
+fn port((rx, tx): (RxQueue, TxQueue), role: Role, peer: usize, driver: &str) -> PortQueues {
+    PortQueues {
         rx,
         tx,
         number: 1 - peer as u16,
@@ -141,9 +144,19 @@ fn packets_arrive_between_the_bounds_and_when_their_device_says() {
         host_sink: false,
         peer,
         polls: Polls::default(),
-        emptied: Emptied::by("net_ring"),
+        emptied: Emptied::by(driver),
         mtu: 1500,
-    };
+    }
+}
+
+#[test]
+fn packets_arrive_between_the_bounds_and_when_their_device_says() {
+    let _alone = POLLING.lock().unwrap_or_else(PoisonError::into_inner);
+    let pool = Mempool::new(eal(), "arrivals", 1023, -1).unwrap();
+    let (ring_rx, mut into_ring) = open("net_ring0", &pool);
+    let ((_, spare_tx), (fabric_rx, fabric_tx)) =
+        (open("net_null0", &pool), open("net_null1", &pool));
+    let port = |rx, tx, role, peer| port((rx, tx), role, peer, "net_ring");
     let ports =
         vec![port(ring_rx, spare_tx, Role::Host, 1), port(fabric_rx, fabric_tx, Role::Fabric, 0)];
 
@@ -212,5 +225,92 @@ fn packets_arrive_between_the_bounds_and_when_their_device_says() {
     bounds.sort_unstable();
     bounds.dedup();
     assert!(bounds.len() >= 5, "each poll has bounds of its own: {bounds:?}");
+    assert_eq!(pool.in_use(), 0);
+}
+
+/// Puts what is received back into the ring that it comes from, so that no poll finds it empty or
+/// finds as many packets as it could take. Counts the polls, one after the other, that find an
+/// event of the measurement due.
+struct Again {
+    into_ring: TxQueue,
+    due_ns: u64,
+    polls: usize,
+    most: usize,
+}
+
+impl Forwarder for Again {
+    fn forward(&mut self, worker: &mut Worker, _: &[PortQueues], _: usize, burst: &mut Burst) {
+        let due_ns = worker.next_due_ns();
+        let waits = worker.keys().is_some() && due_ns == self.due_ns && due_ns <= unix_ns();
+        self.polls = if waits { self.polls + 1 } else { 0 };
+        (self.due_ns, self.most) = (due_ns, self.most.max(self.polls));
+        self.into_ring.tx(burst);
+        assert!(burst.is_empty());
+    }
+
+    fn flush(
+        &mut self,
+        _: &mut Worker,
+        _: &mut [PortQueues],
+        _: usize,
+        _: &mut Burst,
+        _: u32,
+        _: impl FnMut() -> u64,
+    ) {
+    }
+
+    fn poll(
+        &mut self,
+        _: &mut Worker,
+        _: &mut [PortQueues],
+        _: u32,
+        _: impl FnMut() -> u64,
+    ) -> bool {
+        false
+    }
+}
+
+/// Virtio's driver leaves packets behind by polls that take fewer than they may.
+#[test]
+fn an_epoch_waits_to_be_taken_while_short_polls_may_have_left_packets() {
+    let _alone = POLLING.lock().unwrap_or_else(PoisonError::into_inner);
+    let pool = Mempool::new(eal(), "short polls", 1023, -1).unwrap();
+    let (ring_rx, mut into_ring) = open("net_ring1", &pool);
+    let (_, spare_tx) = open("net_null2", &pool);
+    let mut burst = Burst::<32>::new();
+    for number in 0..5 {
+        let frame = Udp { ports: (number, 9), ..Udp::new("10.1.0.2", "10.2.0.1") }.frame(H0);
+        burst.push(pool.alloc_with(&frame).unwrap()).unwrap();
+    }
+    into_ring.tx(&mut burst);
+    assert!(burst.is_empty());
+    let ports = vec![port((ring_rx, spare_tx), Role::Fabric, 0, "net_virtio")];
+    let again = Again { into_ring, due_ns: 0, polls: 0, most: 0 };
+
+    let clock = EpochClock::new(EPOCH_NS, Guards::default()).unwrap();
+    let first_epoch = clock.epoch_at(unix_ns()) + 2;
+    let (mut merger, mut mailboxes) = LcoreMerger::new(1);
+    let probe = Box::new(Probe(Seen::default()));
+    merger.begin(clock, first_epoch, Secret::new([0; 32]), KeyKind::Ipv4, vec![probe]);
+    let policy = Policy::default();
+    let worker = Worker::new(policy, Measurement::new(mailboxes.remove(0)));
+    let settings = Settings { policy, idle_sleep_us: 0, idle_polls: 1000, transmit_retries: 0 };
+    let (_lines, mut lines) = Lines::new(1, dpdk::tsc_hz());
+    let (line, stop) = (lines.remove(0), AtomicBool::new(false));
+    let (finished, again) = std::thread::scope(|scope| {
+        let stopping = &stop;
+        let lcore = scope.spawn(move || lcore::run(worker, ports, again, settings, line, stopping));
+        while unix_ns() < clock.start_of(first_epoch + 8) {
+            std::thread::sleep(Duration::from_millis(5));
+            merger.poll();
+        }
+        stop.store(true, Ordering::Relaxed);
+        lcore.join().unwrap()
+    });
+    // A flip waits for one.
+    assert!(again.most > 20, "{} polls", again.most);
+    let mut left = finished.ports;
+    assert_eq!(left[0].rx.rx(&mut burst), 5);
+    drop(burst);
     assert_eq!(pool.in_use(), 0);
 }

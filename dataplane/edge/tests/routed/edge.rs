@@ -78,14 +78,18 @@ pub(crate) fn mac(port: usize) -> Mac {
     Mac([2, 0xED, 0, 0, 0, port as u8])
 }
 
-/// DPDK, with a port whose transmit queue is its receive queue, and two that take packets away.
+/// DPDK, with ports whose transmit queue is their receive queue, and others that take packets away.
 pub(crate) fn eal() -> &'static Eal {
     static EAL: OnceLock<Eal> = OnceLock::new();
     EAL.get_or_init(|| {
         let lcores = format!("0@{}", core_affinity::get_core_ids().unwrap()[0].id);
         let quiet = ["--no-huge", "-m", "768", "--no-pci", "--no-shconf", "--no-telemetry"];
-        let ports = ["--vdev=net_ring0", "--vdev=net_null0,no-rx=1", "--vdev=net_null1,no-rx=1"];
-        Eal::init(&[&quiet[..], &ports, &["--lcores", &lcores]].concat()).unwrap()
+        let rings = ["--vdev=net_ring0", "--vdev=net_ring1"];
+        let nulls =
+            ["net_null0", "net_null1", "net_null2"].map(|of| format!("--vdev={of},no-rx=1"));
+        let ports = rings.into_iter().chain(nulls.iter().map(String::as_str));
+        let arguments = quiet.into_iter().chain(ports).chain(["--lcores", &lcores]);
+        Eal::init(&arguments.collect::<Vec<_>>()).unwrap()
     })
 }
 
