@@ -21,7 +21,7 @@ use crate::coverage::{self, Coverage, Homes, Local, Total, Z95};
 use crate::ends::Hosts;
 use crate::flows::Judged;
 use crate::hashed::hashes;
-use crate::heavy::{self, Counts};
+use crate::heavy::{self, Changes, Counts};
 use crate::losses::Losses;
 use crate::optimum::Optimum;
 use crate::parameters::Parameters;
@@ -193,7 +193,9 @@ impl Analysis for Cooperating {
             loops::find(&view, key, (&[], suspected), (&mut loops, &mut path_changes));
         }
         let monitored = flows.len() as u64;
-        let total = coverage::total(&view, &keyed.family, monitored);
+        let are_all_counted = coverage::are_all_counted(&view, &keyed.family);
+        let uncounted = coverage::uncounted(&view, are_all_counted);
+        let total = coverage::total(&view, monitored, are_all_counted);
         let share = coverage::of_all(monitored, total);
         let rooms: Vec<u64> = view.nodes.iter().map(|node| room(&setup, node)).collect();
         let in_tables = monitored - only_decoded;
@@ -221,6 +223,10 @@ impl Analysis for Cooperating {
             Estimated::of(&tables, &homes, &judged, total, threshold)
         };
         let Estimated { superspreaders, flooded, size_distribution, entropy } = estimated;
+        let (heavy_hitters, heavy_hitters_complete) =
+            heavy::hitters(&view, &flows, uncounted, thresholds.heavy_packets);
+        let (heavy_prefixes, heavy_prefixes_complete) =
+            heavy::prefixes(&view, &flows, uncounted, thresholds.heavy_packets);
         let found = Found {
             window,
             flows_total: total.map(|total| total.flows),
@@ -243,9 +249,13 @@ impl Analysis for Cooperating {
             },
             nodes: node_reports(&view, optimum.as_ref()),
             flows: listed(&view, &flows, flows_listed),
-            heavy_hitters: heavy::hitters(&view, &flows, thresholds.heavy_packets),
-            heavy_prefixes: heavy::prefixes(&view, &flows, thresholds.heavy_packets),
+            heavy_hitters,
+            heavy_hitters_complete,
+            heavy_prefixes,
+            heavy_prefixes_complete,
+            heavy_changes_since: None,
             heavy_changes: Vec::new(),
+            heavy_changes_complete: false,
             superspreaders,
             flooded,
             size_distribution,
@@ -260,10 +270,14 @@ impl Analysis for Cooperating {
         let mut report = SystemReport::new(&collected, found);
         let problems = std::mem::take(&mut view.problems);
         problems.into_iter().for_each(|problem| report.add_problem(problem));
-        let counts = Counts::of(window, view, flows);
-        if let Some(last) = &self.last {
-            let threshold = thresholds.heavy_change_packets;
-            report.findings.heavy_changes = counts.changes_since(last, threshold);
+        let counts = Counts::of(window, view, flows, uncounted);
+        let last = self.last.as_ref();
+        let changes =
+            last.and_then(|last| counts.changes_since(last, thresholds.heavy_change_packets));
+        if let Some(Changes { since, changes, are_all }) = changes {
+            report.findings.heavy_changes_since = Some(since * Analysis::window(self));
+            report.findings.heavy_changes = changes;
+            report.findings.heavy_changes_complete = are_all;
         }
         report.findings.counted = counts.flows();
         self.last = Some(counts);

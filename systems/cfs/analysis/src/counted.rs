@@ -53,10 +53,18 @@ impl Monitored {
         &self.flows[number]
     }
 
-    /// The keys of flows that have an exact count of at least so many packets.
-    pub(crate) fn heavy(&self, packets: u64) -> impl Iterator<Item = WideKey> {
+    /// The keys of flows that may have so many packets, where `uncounted` that entered may be of any
+    /// flow; where nobody knows how many these are, of flows that have so many.
+    pub(crate) fn heavy(
+        &self,
+        packets: u64,
+        uncounted: Option<u64>,
+    ) -> impl Iterator<Item = WideKey> {
         let both = self.keys.iter().zip(&self.flows);
-        let heavy = both.filter(move |(_, flow)| flow.exact && flow.packets >= packets);
+        let heavy = both.filter(move |(_, flow)| {
+            let (low, high) = flow.entered(uncounted);
+            high.unwrap_or(low) >= packets
+        });
         heavy.map(|(key, _)| self.addresses.key(key))
     }
 

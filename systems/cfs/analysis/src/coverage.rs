@@ -108,12 +108,31 @@ impl<'a> Known<'a> {
     }
 }
 
+/// Whether every flow of the network is known to have a count.
+pub(crate) fn are_all_counted(view: &View<'_>, family: &HashFamily) -> bool {
+    view.has_all_edges && (view.has_all_flows() || counts_are_all(view, family) == Some(true))
+}
+
+/// Packets that entered and are in no count, at most: any of them may be of any flow. `None` where
+/// an edge did not deliver a sound window. `are_all_counted` as above.
+pub(crate) fn uncounted(view: &View<'_>, are_all_counted: bool) -> Option<u64> {
+    if are_all_counted {
+        return Some(0);
+    }
+    let edges = view.nodes.iter().filter(|node| node.role == Role::Edge && !node.has_all());
+    let of_each = edges
+        .map(|edge| edge.window.totals)
+        .map(|totals| totals.refused_packets.saturating_add(totals.evicted_packets));
+    view.has_all_edges.then(|| of_each.fold(0, u64::saturating_add))
+}
+
 /// All flows of the network, of which `monitored` have a count, if their number is known.
-pub(crate) fn total(view: &View<'_>, family: &HashFamily, monitored: u64) -> Option<Total> {
+/// `are_all_counted` as above.
+pub(crate) fn total(view: &View<'_>, monitored: u64, are_all_counted: bool) -> Option<Total> {
     if !view.has_all_edges {
         return None;
     }
-    if view.has_all_flows() || counts_are_all(view, family) == Some(true) {
+    if are_all_counted {
         return Some(Total::exactly(monitored));
     }
     let mut edges = view.nodes.iter().filter(|node| node.role == Role::Edge);

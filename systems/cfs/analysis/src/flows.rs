@@ -35,11 +35,13 @@ pub(crate) struct Judged {
     node: u32,
     /// Packets that it had at most, as far as its counts tell: one that entered at several edges
     /// has the sum of these.
-    pub(crate) most: u64,
+    most: u64,
     /// Nodes that have a count of it.
     pub(crate) hops: u32,
     /// Whether that has all packets of the flow that were not lost before.
     pub(crate) exact: bool,
+    /// Whether none was: it is the count of the edge where the flow entered.
+    is_whole: bool,
     /// Whether it was pinned: its hash has no part in that it has a count.
     pub(crate) pinned: bool,
     /// The smallest and the largest time to live of its packets at its node, where that is known.
@@ -64,17 +66,27 @@ impl Judged {
         let ttls = || if at.differs { at.entry.ttls() } else { Some([at.ttl; 2]) };
         let at_edges = seen.iter().filter(|seen| view.node(seen).role == Role::Edge);
         let sum = || at_edges.map(|seen| seen.packets).fold(0, u64::saturating_add);
+        let most = || seen.iter().map(|seen| seen.packets).max().unwrap_or(0);
         let (packets, bytes) = if exact { (at.packets, at.bytes) } else { at_least(at) };
         Self {
             packets,
             bytes,
-            most: if exact { at.packets } else { sum().max(at.packets) },
+            most: if exact { at.packets } else { sum().max(most()) },
             node: at.node() as u32,
             hops,
             exact,
+            is_whole: exact && at.sides == Entry::ENTERED,
             pinned: seen.iter().any(|of| of.is_pinned),
             ttls: if has_all { ttls() } else { None },
         }
+    }
+
+    /// Packets of the flow that entered: at least, and at most where so many that did have no count
+    /// and may be of any flow; `None` where nobody knows how many these are. Those that were lost
+    /// before a node are not in its count.
+    pub(crate) fn entered(&self, uncounted: Option<u64>) -> (u64, Option<u64>) {
+        let most = || Some(self.most.saturating_add(uncounted?));
+        (self.packets, if self.is_whole { Some(self.packets) } else { most() })
     }
 
     /// The position in [`View::nodes`] of the node whose count it is.

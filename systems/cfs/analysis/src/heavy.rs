@@ -15,9 +15,15 @@ use crate::flows::Judged;
 use crate::report::{HeavyChange, HeavyHitter, HeavyPrefix};
 use crate::view::{NodeView, View};
 
-/// Monitored flows of at least so many packets, the largest first. Counts that are not exact are
-/// what there was at least, so all of these are.
-pub(crate) fn hitters(view: &View<'_>, flows: &[Judged], threshold: u64) -> Vec<HeavyHitter> {
+/// Monitored flows of at least so many packets, the largest first, and whether no other flow has as
+/// many. Counts that are not exact are what there was at least, so all of these are. `uncounted`
+/// packets may be of any flow.
+pub(crate) fn hitters(
+    view: &View<'_>,
+    flows: &[Judged],
+    uncounted: Option<u64>,
+    threshold: u64,
+) -> (Vec<HeavyHitter>, bool) {
     let is_heavy = |(_, flow): &(usize, &Judged)| flow.packets >= threshold;
     let hitter = |(at, flow): (usize, &Judged)| HeavyHitter {
         flow: Flow::from(&view.key(&view.keys()[at])),
@@ -28,7 +34,12 @@ pub(crate) fn hitters(view: &View<'_>, flows: &[Judged], threshold: u64) -> Vec<
     let heavy = flows.iter().enumerate().filter(is_heavy);
     let mut hitters: Vec<HeavyHitter> = heavy.map(hitter).collect();
     hitters.sort_by_key(|hitter| Reverse(hitter.packets));
-    hitters
+    let is_settled = |flow: &Judged| {
+        let (low, high) = flow.entered(uncounted);
+        low >= threshold || high.is_some_and(|high| high < threshold)
+    };
+    let are_all = uncounted.is_some_and(|of| of < threshold) && flows.iter().all(is_settled);
+    (hitters, are_all)
 }
 
 /// Bits of the prefixes of source addresses of IPv4, narrow ones first.
@@ -49,15 +60,17 @@ impl Range {
 }
 
 /// Hierarchical heavy hitters: prefixes of source addresses of IPv4 with at least so many packets
-/// outside narrower ones that are listed; narrow ones first, and those by their addresses.
-pub(crate) fn prefixes(view: &View<'_>, flows: &[Judged], threshold: u64) -> Vec<HeavyPrefix> {
-    // What entered and has no count may be of any prefix.
-    let edges = view.nodes.iter().filter(|node| node.role == Role::Edge && !node.has_all());
-    let uncounted: u64 = edges
-        .map(|edge| edge.window.totals)
-        .map(|totals| totals.refused_packets.saturating_add(totals.evicted_packets))
-        .fold(0, u64::saturating_add);
-    let high = |of: Range| view.has_all_edges.then(|| of.high.saturating_add(uncounted));
+/// outside narrower ones that are listed; narrow ones first, and those by their addresses. And
+/// whether there are no others. `uncounted` packets may be of any prefix.
+pub(crate) fn prefixes(
+    view: &View<'_>,
+    flows: &[Judged],
+    uncounted: Option<u64>,
+    threshold: u64,
+) -> (Vec<HeavyPrefix>, bool) {
+    let high = |of: Range| uncounted.map(|uncounted| of.high.saturating_add(uncounted));
+    let threshold = threshold.max(1);
+    let mut are_all = uncounted.is_some_and(|of| of < threshold);
     // Prefixes of a length by their addresses: all packets, and those outside listed ones.
     let mut prefixes: Vec<(u32, Range, Range)> = Vec::new();
     let merge =
@@ -72,7 +85,9 @@ pub(crate) fn prefixes(view: &View<'_>, flows: &[Judged], threshold: u64) -> Vec
         };
     for (flow, key) in flows.iter().zip(view.keys()) {
         if let Some(source) = Ipv6Addr::from(*view.addresses.get(key.ends[0])).to_ipv4_mapped() {
-            let range = Range { low: flow.packets, high: flow.most };
+            // What may be of any flow is added once, to what its counts tell.
+            let (low, high) = flow.entered(Some(0));
+            let range = Range { low, high: high.unwrap_or(u64::MAX) };
             merge(&mut prefixes, source.to_bits(), range, range);
         }
     }
@@ -84,7 +99,7 @@ pub(crate) fn prefixes(view: &View<'_>, flows: &[Judged], threshold: u64) -> Vec
             merge(&mut prefixes, address & mask, all, rest);
         }
         for (prefix, all, rest) in &mut prefixes {
-            if rest.low >= threshold.max(1) {
+            if rest.low >= threshold {
                 let address = Ipv4Addr::from_bits(*prefix);
                 found.push(HeavyPrefix {
                     prefix: format!("{address}/{bits}"),
@@ -94,10 +109,12 @@ pub(crate) fn prefixes(view: &View<'_>, flows: &[Judged], threshold: u64) -> Vec
                     rest_high: high(*rest),
                 });
                 *rest = Range::default();
+            } else {
+                are_all &= high(*rest).is_some_and(|high| high < threshold);
             }
         }
     }
-    found
+    (found, are_all)
 }
 
 /// What one window's changes need of it.
@@ -109,14 +126,42 @@ pub(crate) struct Counts {
     nodes: Vec<(String, bool)>,
     /// Whether every edge had an entry of every flow that it saw.
     has_all_flows: bool,
+    /// Packets that entered and are in no count, at most.
+    uncounted: Option<u64>,
     /// Hosts behind several edges.
     several: HashSet<[u8; 16]>,
     flows: Arc<Monitored>,
 }
 
+/// What changed from one window to the next.
+#[derive(Debug)]
+pub(crate) struct Changes {
+    /// The number of the window before.
+    pub(crate) since: u64,
+    /// The largest change first.
+    pub(crate) changes: Vec<HeavyChange>,
+    /// Whether no other flow changed by as many packets.
+    pub(crate) are_all: bool,
+}
+
+/// By how much two numbers differ, of which each lies between bounds: at least, and at most.
+fn difference(one: (u64, Option<u64>), other: (u64, Option<u64>)) -> (u64, Option<u64>) {
+    let more = |(_, high): (u64, Option<u64>), (low, _)| Some(high?.saturating_sub(low));
+    let less = |(low, _): (u64, Option<u64>), (_, high): (u64, Option<u64>)| {
+        high.map_or(0, |high| low.saturating_sub(high))
+    };
+    let high = more(one, other).zip(more(other, one)).map(|(one, other)| one.max(other));
+    (less(one, other).max(less(other, one)), high)
+}
+
 impl Counts {
-    /// Those of a window, of which all flows are judged.
-    pub(crate) fn of(window: u64, view: View<'_>, flows: Vec<Judged>) -> Self {
+    /// Those of a window, of which all flows are judged; so many packets at most have no count.
+    pub(crate) fn of(
+        window: u64,
+        view: View<'_>,
+        flows: Vec<Judged>,
+        uncounted: Option<u64>,
+    ) -> Self {
         let has_all_flows = view.has_all_flows();
         // Packets of a flow that a transit node saw may come by another one now.
         let is_only = |role: Role| role == Role::Edge || view.has_single_paths;
@@ -126,7 +171,7 @@ impl Counts {
         let nodes = view.nodes.iter().map(node).collect();
         let several = view.several().clone();
         let flows = Arc::new(Monitored::new(view.into_keys(), flows));
-        Self { window, nodes, has_all_flows, several, flows }
+        Self { window, nodes, has_all_flows, uncounted, several, flows }
     }
 
     /// Its flows.
@@ -134,50 +179,88 @@ impl Counts {
         self.flows.clone()
     }
 
-    /// Flows whose packets at one node differ by at least so many from those in the window before,
-    /// the largest change first. A flow that has no count in one of the windows had no packets
-    /// there where the node had an entry of every flow, and packets can't have come by another.
-    pub(crate) fn changes_since(&self, last: &Self, threshold: u64) -> Vec<HeavyChange> {
+    /// Flows whose packets differ by at least so many from those in the window before: by exact
+    /// counts of one node, or else by what entered, as far as that is known. A flow that has no
+    /// count in one of the windows had no packets there where the node had an entry of every flow,
+    /// and packets can't have come by another. `None` where the other is not the window before.
+    pub(crate) fn changes_since(&self, last: &Self, threshold: u64) -> Option<Changes> {
         if self.window != last.window + 1 {
-            return Vec::new();
+            return None;
         }
         let mut changes = Vec::new();
-        let mut add = |key: &WideKey, before: u64, packets: u64| {
-            if before.abs_diff(packets) >= threshold {
-                changes.push(HeavyChange { flow: Flow::from(key), before, packets });
-            }
-        };
+        // A flow without a count has so many packets at most.
+        let [mut now, mut before] = [self, last].map(|of| of.uncounted);
+        let mut are_all = now.max(before) < Some(threshold) && now.is_some() && before.is_some();
+        if !are_all {
+            // Then it does not matter what else may have changed.
+            (now, before) = (None, None);
+        }
         // One that changed by so many had at least as many in one of the windows.
-        let (mut now, mut before) =
-            (self.flows.heavy(threshold).peekable(), last.flows.heavy(threshold).peekable());
+        let mut heavy = self.flows.heavy(threshold, now).peekable();
+        let mut heavy_before = last.flows.heavy(threshold, before).peekable();
         let (mut here_from, mut there_from) = (0, 0);
-        while let Some(key) = now.peek().into_iter().chain(before.peek()).min().copied() {
-            now.next_if_eq(&key);
-            before.next_if_eq(&key);
+        while let Some(key) = heavy.peek().into_iter().chain(heavy_before.peek()).min().copied() {
+            heavy.next_if_eq(&key);
+            heavy_before.next_if_eq(&key);
             let here = self.flows.find(&mut here_from, &key).map(|at| self.flows.flow(at));
             let there = last.flows.find(&mut there_from, &key).map(|at| last.flows.flow(at));
-            let [here_at, there_at] = [(self, here), (last, there)]
-                .map(|(of, flow)| flow.map_or("", |flow| &*of.nodes[flow.node()].0));
-            match (here, there) {
-                (Some(now), Some(before)) if now.exact && before.exact && here_at == there_at => {
-                    add(&key, before.packets, now.packets);
-                }
-                (Some(now), None) if now.exact && last.has_none(here_at, &key) => {
-                    add(&key, 0, now.packets);
-                }
-                (None, Some(before)) if before.exact && self.has_none(there_at, &key) => {
-                    add(&key, before.packets, 0);
-                }
-                _ => {}
+            let entered = |flow: Option<&Judged>, of: &Self| {
+                flow.map_or((0, of.uncounted), |flow| flow.entered(of.uncounted))
+            };
+            let both = (entered(there, last), entered(here, self));
+            let exact = self.at_one_node(here, last, there, &key);
+            let exactly = |packets: u64| (packets, Some(packets));
+            let (before, now) = exact.map_or(both, |(before, now)| (exactly(before), exactly(now)));
+            let (by, _) = difference(before, now);
+            if by >= threshold {
+                let ((before, before_high), (packets, packets_high)) = (before, now);
+                let flow = Flow::from(&key);
+                let change = HeavyChange { flow, before, before_high, packets, packets_high };
+                changes.push((Reverse(by), change));
+            } else {
+                are_all &= difference(both.0, both.1).1.is_some_and(|by| by < threshold);
             }
         }
-        changes.sort_by_key(|change| Reverse(change.before.abs_diff(change.packets)));
-        changes
+        changes.sort_by_key(|(by, _)| *by);
+        let changes = changes.into_iter().map(|(_, change)| change).collect();
+        Some(Changes { since: last.window, changes, are_all })
     }
 
-    /// Whether a flow without a count had no packets that were to come to a node.
-    fn has_none(&self, node: &str, key: &WideKey) -> bool {
-        let is_fixed = || ![src(key), dst(key)].into_iter().any(|of| self.several.contains(of));
+    /// A flow's exact counts at one node: in the window before, and in this one.
+    fn at_one_node(
+        &self,
+        here: Option<&Judged>,
+        last: &Self,
+        there: Option<&Judged>,
+        key: &WideKey,
+    ) -> Option<(u64, u64)> {
+        match (here, there) {
+            (Some(now), Some(before)) => {
+                let is_one = now.exact && before.exact && self.node(now) == last.node(before);
+                is_one.then_some((before.packets, now.packets))
+            }
+            (Some(now), None) => {
+                let had_none = now.exact && last.has_none(self.node(now), key, self);
+                had_none.then_some((0, now.packets))
+            }
+            (None, Some(before)) => {
+                let has_none = before.exact && self.has_none(last.node(before), key, last);
+                has_none.then_some((before.packets, 0))
+            }
+            (None, None) => None,
+        }
+    }
+
+    /// The name of the node whose count is a flow's.
+    fn node(&self, flow: &Judged) -> &str {
+        &self.nodes[flow.node()].0
+    }
+
+    /// Whether a flow without a count had no packets that were to come to a node. Its hosts may
+    /// have moved in the other window.
+    fn has_none(&self, node: &str, key: &WideKey, other: &Self) -> bool {
+        let may_move = |of: &[u8; 16]| self.several.contains(of) || other.several.contains(of);
+        let is_fixed = || ![src(key), dst(key)].into_iter().any(may_move);
         let mut nodes = self.nodes.iter();
         nodes.any(|(name, has_none)| name == node && *has_none)
             && (self.has_all_flows || is_fixed())

@@ -55,11 +55,23 @@ pub struct Found {
     pub flows: Vec<FlowCount>,
     /// Monitored flows of many packets, the largest first.
     pub heavy_hitters: Vec<HeavyHitter>,
+    /// Whether no other flow had as many: of what entered nothing without a count can be of one.
+    #[serde(default)]
+    pub heavy_hitters_complete: bool,
     /// Prefixes of source addresses of IPv4 with many packets, wide ones last.
     #[serde(default)]
     pub heavy_prefixes: Vec<HeavyPrefix>,
-    /// Flows with many packets more or less than in the window before, both counted exactly.
+    /// Whether no other prefix had as many.
+    #[serde(default)]
+    pub heavy_prefixes_complete: bool,
+    /// The first epoch of the window before; absent where that was not analysed.
+    #[serde(default)]
+    pub heavy_changes_since: Option<u64>,
+    /// Flows that have many packets more or less than then, for certain.
     pub heavy_changes: Vec<HeavyChange>,
+    /// Whether no other flow changed by as many.
+    #[serde(default)]
+    pub heavy_changes_complete: bool,
     /// Sources of flows to many destinations.
     pub superspreaders: Vec<Spread>,
     /// Destinations of flows from many sources.
@@ -332,16 +344,23 @@ pub struct HeavyPrefix {
     pub rest_high: Option<u64>,
 }
 
-/// A flow that had many packets more, or less, than in the window before.
+/// A flow that had many packets more, or less, than in the window before: by exact counts of one
+/// node, or by what is known of the packets that entered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeavyChange {
     /// The flow.
     #[serde(flatten)]
     pub flow: Flow,
-    /// Its packets in the window before.
+    /// Its packets in the window before, at least.
     pub before: u64,
-    /// Its packets in this one.
+    /// And at most, which is the same where they are known exactly; absent where nobody knows.
+    #[serde(default)]
+    pub before_high: Option<u64>,
+    /// Its packets in this one, at least.
     pub packets: u64,
+    /// And at most.
+    #[serde(default)]
+    pub packets_high: Option<u64>,
 }
 
 /// An address with flows to, or from, many others.
