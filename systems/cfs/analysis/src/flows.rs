@@ -102,7 +102,7 @@ impl Judged {
             hop: view.hop_of(&seen),
             packets: seen.packets,
             bytes: seen.bytes,
-            looped: (seen.from == KeptIn::Table).then_some(seen.entry.looped),
+            looped: seen.looped(),
             exact: seen.is_exact,
             from: seen.from,
         };
@@ -132,15 +132,12 @@ fn largest<'s, 'a>(
 
 /// Packets that the flow of a count had at least, however often each came by, and their bytes.
 fn at_least(at: &Seen<'_>) -> (u64, u64) {
-    // Lcores with unlike first times to live, and Tofinos, don't know how many others came with.
-    let has_ttls = at.from == KeptIn::Table && at.entry.exact;
     let once = matches!(at.sides, Entry::ENTERED | Entry::LEFT);
-    if once || has_ttls && at.entry.looped == 0 {
+    if once || at.looped() == Some(0) {
         return (at.packets, at.bytes);
     }
     let each_often = |of: u64| of.div_ceil(TIMES);
-    let first_ttl = || at.packets - at.entry.looped;
-    let packets = if has_ttls { first_ttl() } else { each_often(at.packets) };
+    let packets = at.looped().map_or(each_often(at.packets), |looped| at.packets - looped);
     (packets, each_often(at.bytes).max(packets.saturating_mul(HEADER)))
 }
 

@@ -44,7 +44,7 @@ pub(crate) fn find(
     for at in in_order(seen.collect()) {
         let entry = at.entry;
         if let Some(turns) = Turns::of(entry.ttl, entry.differences) {
-            all.push((at.node(), turns, Some(entry.packets - entry.looped)));
+            all.push((at.node(), turns, at.looped().map(|looped| at.packets - looped)));
         } else if entry.differences != 0 {
             changes.push(path_change(view, flow, &at));
         }
@@ -93,6 +93,6 @@ fn path_change(view: &View<'_>, flow: Flow, at: &Seen<'_>) -> PathChange {
         ttl: entry.ttl,
         shorter_by: (1..64).filter(|less| entry.differences >> less & 1 == 1).collect(),
         others: entry.differences & 1 == 1,
-        packets: entry.looped,
+        packets: at.looped(),
     }
 }

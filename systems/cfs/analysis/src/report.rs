@@ -464,7 +464,7 @@ pub struct Loop {
     /// The times to live with which the first of the nodes received it, the largest first.
     pub ttls: Vec<u8>,
     /// Packets that the first of them received, each counted once; absent where it has no entry of
-    /// the flow.
+    /// the flow, and where several lcores saw it come with unlike times to live first.
     pub packets: Option<u64>,
     /// Whether packets went round until they had no time to live any more, six turns or more; else
     /// a host may have sent them so.
@@ -519,6 +519,7 @@ pub struct PathChange {
     pub shorter_by: Vec<u8>,
     /// Whether others had more than the first, or less by more than 63.
     pub others: bool,
-    /// Packets with another time to live than the first.
-    pub packets: u64,
+    /// Packets with another time to live than the first; absent where that is not known, as of
+    /// several lcores that saw unlike ones first.
+    pub packets: Option<u64>,
 }

@@ -70,6 +70,13 @@ impl<'a> Seen<'a> {
         self.node as usize
     }
 
+    /// Packets that came with another time to live than the first one. `None` where that is not
+    /// known: of packets that a residual has, of lcores that saw unlike ones first or of which only
+    /// some keep the flow, and of a Tofino's doubtful entries.
+    pub(crate) fn looped(&self) -> Option<u64> {
+        (self.from == KeptIn::Table && self.entry.exact).then_some(self.entry.looped)
+    }
+
     /// Whether it has all packets of the flow that came to the node on one of the sides of an edge.
     pub(crate) fn is_exact_on(&self, side: u8) -> bool {
         self.exact_on & side != 0

@@ -207,3 +207,28 @@ fn lcores_that_saw_unlike_times_to_live_first_know_no_others() {
     assert_eq!(of(2), (true, Some([64, 64]), true, Some(0)));
     assert_eq!(found.path_changes, []);
 }
+
+/// Without a residual their tables alone say what came: with which times to live, and not how many
+/// packets with each.
+#[test]
+fn lcores_that_saw_unlike_times_to_live_first_count_no_others() {
+    let mut network = three_edges(json!({}));
+    for (flow, exact) in [(1, false), (2, true)] {
+        let moved = network.count_of(0, &to_host(flow), 50, (Entry::ENTERED, 64));
+        (moved.differences, moved.looped, moved.exact) = (1 << 2, 20, exact);
+        let looped = network.count_of(1, &to_host(flow + 2), 40, (Entry::PASSED, 63));
+        looped.differences = (1..=31).fold(0, |bits, turn| bits | 1 << (2 * turn));
+        (looped.looped, looped.exact) = (31, exact);
+    }
+    let found = network.report().findings;
+    let looped = |flow: u32| {
+        let named = Flow::from(&to_host(flow));
+        found.flows.iter().find(|it| it.flow == named).unwrap().hops[0].looped
+    };
+    assert_eq!([1, 2, 3, 4].map(looped), [None, Some(20), None, Some(31)]);
+    let of = |flow: u32| Flow::from(&to_host(flow));
+    let changes = found.path_changes.iter().map(|it| (it.flow, it.packets));
+    assert_eq!(changes.collect::<Vec<_>>(), [(of(1), None), (of(2), Some(20))]);
+    let loops = found.loops.iter().map(|it| (it.flow, it.packets, it.certain));
+    assert_eq!(loops.collect::<Vec<_>>(), [(of(3), None, true), (of(4), Some(9), true)]);
+}
