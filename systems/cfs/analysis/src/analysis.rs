@@ -27,11 +27,12 @@ use crate::optimum::Optimum;
 use crate::parameters::Parameters;
 use crate::pinning::Pinning;
 use crate::report::{
-    Found, Guarded, KeptIn, Listed, LoopsNoticed, NodeReport, Residue, SizeBin, Spread,
+    Found, Guarded, KeptIn, Listed, LoopsNoticed, NodeReport, Residue, SizeBin,
 };
 use crate::residual::Decoded;
 use crate::seen::PINNED;
 use crate::settings::Settings;
+use crate::spread::Spreads;
 use crate::view::{Delivered, NodeView, Sums, View};
 use crate::{dividing, loops, residual, sizes, spread};
 
@@ -214,15 +215,16 @@ impl Analysis for Cooperating {
         // others have flows by where they went: no sample of all.
         let threshold = thresholds.superspreader;
         let estimated = if only_decoded == 0 || view.has_all_flows() {
-            Estimated::of(&view, &homes, &flows, total, threshold)
+            Estimated::of(&view, &homes, (&flows, uncounted), total, threshold)
         } else {
             let mut tables = View::new(&setup, paths, keyed.family.clone(), &collected, &[]);
             tables.doubt_as(&view);
             let judged = tables.flows().map(|(_, seen)| Judged::of(&tables, seen));
             let judged: Vec<_> = judged.collect();
-            Estimated::of(&tables, &homes, &judged, total, threshold)
+            let uncounted = coverage::uncounted(&tables, false);
+            Estimated::of(&tables, &homes, (&judged, uncounted), total, threshold)
         };
-        let Estimated { superspreaders, flooded, size_distribution, entropy } = estimated;
+        let Estimated { spreads: [sources, destinations], size_distribution, entropy } = estimated;
         let (heavy_hitters, heavy_hitters_complete) =
             heavy::hitters(&view, &flows, uncounted, thresholds.heavy_packets);
         let (heavy_prefixes, heavy_prefixes_complete) =
@@ -256,8 +258,11 @@ impl Analysis for Cooperating {
             heavy_changes_since: None,
             heavy_changes: Vec::new(),
             heavy_changes_complete: false,
-            superspreaders,
-            flooded,
+            superspreaders: sources.found,
+            superspreaders_complete: sources.are_all,
+            superspreaders_likely_complete: sources.are_likely_all,
+            flooded: destinations.found,
+            flooded_complete: destinations.are_all,
             size_distribution,
             entropy,
             black_holes: losses.black_holes(&view),
@@ -287,52 +292,29 @@ impl Analysis for Cooperating {
 
 /// What is estimated from flows that are a sample of all, or all.
 struct Estimated {
-    superspreaders: Vec<Spread>,
-    flooded: Vec<Spread>,
+    /// Superspreaders, and flooded destinations.
+    spreads: [Spreads; 2],
     size_distribution: Option<Vec<SizeBin>>,
     entropy: Option<f64>,
 }
 
 impl Estimated {
+    /// `uncounted` packets that entered are in no count, and may be of any flow.
     fn of(
         view: &View<'_>,
         homes: &Homes,
-        flows: &[Judged],
+        (flows, uncounted): (&[Judged], Option<u64>),
         total: Option<Total>,
         threshold: u64,
     ) -> Self {
-        // Flows that were not pinned, and those that were: how many, and exact counts.
-        let (mut numbers, mut exact) = ([0_u64; 2], [Vec::new(), Vec::new()]);
-        for flow in flows {
-            let kind = usize::from(flow.pinned);
-            numbers[kind] += 1;
-            if flow.exact {
-                exact[kind].push(flow.packets);
-            }
-        }
-        let ([chosen, pinned], [of_chosen, of_pinned]) = (numbers, exact);
-        let share = coverage::of_all(chosen, total.map(|all| all.without(pinned)));
-        let local = share.map(|everywhere| Local::new(view, homes, everywhere));
-        let (superspreaders, flooded) = spread::find(view, flows, local.as_ref(), threshold);
-        let sizes = |exact: Vec<u64>, number: u64, share: Coverage| {
-            let share = sizes::share(exact.len() as u64, number, share);
-            (exact, share)
-        };
-        let of_sizes = share.map(|share| {
-            [sizes(of_pinned, pinned, Coverage::ALL), sizes(of_chosen, chosen, share)]
-        });
-        let size_distribution = of_sizes.as_ref().and_then(|kinds| {
-            let bins = kinds.iter().map(|(exact, _)| sizes::bins(exact)).max().unwrap_or(0);
-            let [pinned, chosen] =
-                kinds.each_ref().map(|(exact, share)| sizes::distribution(exact, *share, bins));
-            Some(sizes::together(pinned?, chosen?))
-        });
-        let entropy = of_sizes.and_then(|[(mut exact, pinned), (others, chosen)]| {
-            exact.extend(others);
-            let least = if pinned.low < chosen.low { pinned } else { chosen };
-            sizes::entropy(&exact, least)
-        });
-        Self { superspreaders, flooded, size_distribution, entropy }
+        let local = total.map(|total| Local::new(view, homes, flows, total));
+        let spreads = spread::find(view, flows, local.as_ref(), threshold);
+        let share = local.as_ref().and_then(Local::everywhere);
+        let sizes = share.and_then(|share| sizes::estimate(flows, share));
+        let bounds = (uncounted, local.as_ref().map_or(0.0, Local::others));
+        let size_distribution = sizes.map(|sizes| sizes::within(sizes, flows, bounds));
+        let entropy = total.and_then(|total| sizes::entropy(flows, total));
+        Self { spreads, size_distribution, entropy }
     }
 }
 

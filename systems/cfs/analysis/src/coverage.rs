@@ -5,8 +5,9 @@
 //! Else those that have a count are known, and only the others are estimated, from registers that
 //! flows with a count leave too small: the fewer they are, the less it is wrong.
 //!
-//! Flows that were pinned are no sample of all: where something is estimated from a share, it is
-//! that of the other flows, which were chosen by their hashes.
+//! Flows that were pinned are no sample of all, and neither are those from host to host of one edge,
+//! which come before others there: where something is estimated from a share, it is that of the
+//! other flows, which were chosen by their hashes.
 
 use std::collections::HashMap;
 
@@ -14,6 +15,7 @@ use calumma_cfs::frames::{Entry, Unentered};
 use calumma_sketch::{Beyond, HashFamily, Hashes, HyperLogLog, WideKey};
 use calumma_wire::Role;
 
+use crate::flows::Judged;
 use crate::hashed::hashes;
 use crate::view::{NodeView, View};
 
@@ -73,10 +75,10 @@ impl Total {
         (self.high - self.flows).max(self.flows - self.low)
     }
 
-    /// Those of them that were not pinned.
-    pub(crate) fn without(self, pinned: u64) -> Self {
+    /// Those of them that are not among so many.
+    pub(crate) fn without(self, others: u64) -> Self {
         let [flows, low, high] =
-            [self.flows, self.low, self.high].map(|of| (of - pinned as f64).max(0.0));
+            [self.flows, self.low, self.high].map(|of| (of - others as f64).max(0.0));
         Self { flows, low, high }
     }
 }
@@ -193,34 +195,57 @@ pub(crate) fn of_all(monitored: u64, total: Option<Total>) -> Option<Coverage> {
     Some(Coverage::of(monitored, total?))
 }
 
-/// Shares of the flows of each edge that were not pinned. Tables are not equally full everywhere:
-/// what share of a host's flows is monitored depends on where it is.
+/// Shares of the flows of each edge that were chosen by their hashes. Tables are not equally full
+/// everywhere: what share of a host's flows is monitored depends on where it is.
 #[derive(Debug)]
 pub(crate) struct Local {
-    /// By node; `None` where it is no edge.
-    edges: Vec<Option<Coverage>>,
+    /// By node; `None` where it is no edge, and where the share is not known.
+    edges: Vec<Option<Of>>,
     /// The edge of each of the view's addresses, where there is one.
     homes: Vec<Option<usize>>,
-    everywhere: Coverage,
+    /// For hosts of which nobody knows the edge.
+    everywhere: Of,
+}
+
+/// Flows of an edge, or of all.
+#[derive(Clone, Copy, Debug)]
+struct Of {
+    /// The share of those chosen by their hashes that is monitored; `None` where it is not known
+    /// how many of the others there are.
+    share: Option<Coverage>,
+    /// Flows that are not monitored, at most.
+    others: f64,
+}
+
+impl Of {
+    /// Of so many flows, of which others that come first and those chosen by their hashes are
+    /// monitored. Where the former had no room nobody knows which of the flows are theirs.
+    fn new(total: Total, [chosen, first]: [u64; 2], has_room_for_first: bool) -> Self {
+        let others = (total.high - (chosen + first) as f64).max(0.0);
+        let is_known = has_room_for_first || others == 0.0;
+        let share = is_known.then(|| Coverage::of(chosen, total.without(first)));
+        Self { share, others }
+    }
 }
 
 impl Local {
-    /// `everywhere` is for hosts of which nobody knows the edge.
-    pub(crate) fn new(view: &View<'_>, homes: &Homes, everywhere: Coverage) -> Self {
+    /// Those of a window that had so many flows in all.
+    pub(crate) fn new(view: &View<'_>, homes: &Homes, flows: &[Judged], total: Total) -> Self {
         let home = |address: &[u8; 16]| homes.get(address).copied().flatten();
         let homes: Vec<Option<usize>> = view.addresses.iter().map(home).collect();
-        // Flows that were not pinned, and those that were; registers of both.
+        // Flows that were chosen by their hashes, and those that come first; registers of both.
         let mut monitored = vec![[0_u64; 2]; view.nodes.len()];
-        let is_part = everywhere.low < 1.0;
+        let is_part = total.high > flows.len() as f64;
         let estimates =
             |node: &&NodeView<'_>| is_part && node.role == Role::Edge && !node.has_all();
         let of = |node| Some(node).filter(estimates).map(|node| Known::new(view, node));
         let mut known: Vec<Option<Known<'_>>> = view.nodes.iter().map(of).collect();
-        let has_pins = view.nodes.iter().any(|node| node.sums.pinned > 0);
-        for (flow, (key, nodes)) in view.keys().iter().zip(view.seen_at()).enumerate() {
+        let mut everywhere = [0_u64; 2];
+        let of_each = view.keys().iter().zip(view.seen_at()).zip(flows).enumerate();
+        for (flow, ((key, nodes), judged)) in of_each {
             let [from, to] = key.ends.map(|host| homes[host as usize]);
-            let is_pinned = has_pins && view.seen_of(flow).iter().any(|of| of.is_pinned);
-            let kind = usize::from(is_pinned);
+            let kind = usize::from(judged.comes_first);
+            everywhere[kind] += 1;
             let mut add = |node: usize| {
                 monitored[node][kind] += 1;
                 known[node].iter_mut().for_each(|known| known.add(flow));
@@ -235,21 +260,54 @@ impl Local {
             to.filter(|to| Some(*to) != from).into_iter().for_each(add);
         }
         let edges = view.nodes.iter().zip(&monitored).zip(&known);
-        let edges = edges.map(|((node, &[monitored, pinned]), known)| {
+        let edges = edges.map(|((node, of), known)| {
+            let number = of.iter().sum();
             let total = match known {
-                Some(known) => known.total(monitored + pinned, node.window.flows.clone())?,
-                None => Total::exactly(monitored + pinned),
+                Some(known) => known.total(number, node.window.flows.clone())?,
+                None => Total::exactly(number),
             };
-            let is_edge = node.role == Role::Edge;
-            is_edge.then(|| Coverage::of(monitored, total.without(pinned)))
+            let of = Of::new(total, *of, node.has_room_for_first());
+            (node.role == Role::Edge).then_some(of)
         });
-        Self { edges: edges.collect(), homes, everywhere }
+        let edges = edges.collect();
+        let of_edges = view.nodes.iter().filter(|node| node.role == Role::Edge);
+        let has_room = of_edges.clone().all(NodeView::has_room_for_first);
+        Self { edges, homes, everywhere: Of::new(total, everywhere, has_room) }
     }
 
-    /// Of the flows of the host whose address has this rank.
-    pub(crate) fn of(&self, address: u32) -> Coverage {
-        let home = self.homes[address as usize];
-        home.and_then(|node| self.edges[node]).unwrap_or(self.everywhere)
+    fn home(&self, address: u32) -> Option<usize> {
+        self.homes[address as usize]
+    }
+
+    /// The share of the flows chosen by their hashes that is monitored, of the host whose address
+    /// has this rank, if it is known.
+    pub(crate) fn of(&self, address: u32) -> Option<Coverage> {
+        let edge = self.home(address).map(|node| self.edges[node].and_then(|of| of.share));
+        edge.unwrap_or(self.everywhere.share)
+    }
+
+    /// The same of all hosts together.
+    pub(crate) fn everywhere(&self) -> Option<Coverage> {
+        self.everywhere.share
+    }
+
+    /// The smallest of all shares, at least so large.
+    pub(crate) fn least(&self) -> Option<f64> {
+        let of_edges = self.edges.iter().flatten().map(|of| Some(of.share?.low));
+        let all = of_edges.chain([self.everywhere.share.map(|share| share.low)]);
+        all.into_iter().try_fold(1.0, |least, low| Some(f64::min(least, low?)))
+    }
+
+    /// Flows that are not monitored, at most.
+    pub(crate) fn others(&self) -> f64 {
+        self.everywhere.others
+    }
+
+    /// The same of those that entered where the host is whose address has this rank; it is behind
+    /// no other edge.
+    pub(crate) fn others_of(&self, address: u32) -> f64 {
+        let edge = self.home(address).and_then(|node| self.edges[node]);
+        edge.map_or(self.everywhere.others, |of| of.others.min(self.everywhere.others))
     }
 }
 

@@ -16,7 +16,7 @@ use calumma_wire::Role;
 
 use crate::coverage::{Homes, dst};
 use crate::report::KeptIn;
-use crate::seen::Seen;
+use crate::seen::{SINGLE, Seen};
 use crate::view::View;
 
 /// Windows for which an address is known.
@@ -24,9 +24,6 @@ const KEPT: u64 = 64;
 
 /// Addresses that are known at most.
 const MOST: usize = 1 << 20;
-
-/// The largest class of a rank of flows that may not go on to another switch.
-const SINGLE: u8 = 1;
 
 const ICMP: [u8; 2] = [1, 58];
 

@@ -42,8 +42,9 @@ pub(crate) struct Judged {
     pub(crate) exact: bool,
     /// Whether none was: it is the count of the edge where the flow entered.
     is_whole: bool,
-    /// Whether it was pinned: its hash has no part in that it has a count.
-    pub(crate) pinned: bool,
+    /// Whether it was pinned, or goes from host to host of one edge: its hash has no part in that it
+    /// has a count.
+    pub(crate) comes_first: bool,
     /// The smallest and the largest time to live of its packets at its node, where that is known.
     pub(crate) ttls: Option<[u8; 2]>,
 }
@@ -76,9 +77,17 @@ impl Judged {
             hops,
             exact,
             is_whole: exact && at.sides == Entry::ENTERED,
-            pinned: seen.iter().any(|of| of.is_pinned),
+            comes_first: seen.iter().any(|of| of.is_pinned || of.is_single),
             ttls: if has_all { ttls() } else { None },
         }
+    }
+
+    /// That of a flow of which so many packets entered.
+    #[cfg(test)]
+    pub(crate) fn exactly(packets: u64) -> Self {
+        let (node, hops, bytes) = (0, 1, HEADER * packets);
+        let (exact, is_whole, comes_first, ttls) = (true, true, false, None);
+        Self { packets, bytes, node, most: packets, hops, exact, is_whole, comes_first, ttls }
     }
 
     /// Packets of the flow that entered: at least, and at most where so many that did have no count

@@ -74,8 +74,17 @@ pub struct Found {
     pub heavy_changes_complete: bool,
     /// Sources of flows to many destinations.
     pub superspreaders: Vec<Spread>,
+    /// Whether no other source has as many, 95 times out of 100.
+    #[serde(default)]
+    pub superspreaders_complete: bool,
+    /// The same, if of an edge's flows those to some hosts are monitored like those to others.
+    #[serde(default)]
+    pub superspreaders_likely_complete: bool,
     /// Destinations of flows from many sources.
     pub flooded: Vec<Spread>,
+    /// Whether no other destination has as many, 95 times out of 100.
+    #[serde(default)]
+    pub flooded_complete: bool,
     /// How many flows of each size there were; absent where that can't be said.
     pub size_distribution: Option<Vec<SizeBin>>,
     /// Entropy of the packets over flows, in bits; absent where not every flow has an exact count.
@@ -370,11 +379,18 @@ pub struct Spread {
     pub address: std::net::IpAddr,
     /// Other addresses in monitored flows.
     pub seen: u64,
-    /// Others in all flows; absent where the share of flows that is monitored is not known.
+    /// Others in all flows, if those of its edge are monitored alike; absent where their share is
+    /// not known.
     pub estimate: Option<f64>,
-    /// How many at least, 95 times out of 100.
+    /// What that is at least, 95 times out of 100; absent where the estimate is.
+    #[serde(default)]
+    pub estimate_low: Option<f64>,
+    /// And at most.
+    #[serde(default)]
+    pub estimate_high: Option<f64>,
+    /// How many at least, 95 times out of 100, whatever is monitored.
     pub low: f64,
-    /// And at most; absent where the estimate is.
+    /// And at most; absent where nobody knows how many flows are not monitored.
     pub high: Option<f64>,
     /// Whether it is beyond the threshold all the same at the low end.
     pub certain: bool,
@@ -387,9 +403,15 @@ pub struct SizeBin {
     pub from: u64,
     /// And at most.
     pub to: u64,
-    /// How many there were.
+    /// How many there were, if flows with a count are like those without.
     pub flows: f64,
-    /// By how much that is wrong at most, 95 times out of 100; 0 where it is exact.
+    /// How many at least.
+    #[serde(default)]
+    pub low: f64,
+    /// And at most, 95 times out of 100.
+    #[serde(default)]
+    pub high: f64,
+    /// By how much the number is wrong at most, so; 0 where it is exact.
     pub error: f64,
 }
 

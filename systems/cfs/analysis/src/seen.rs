@@ -9,6 +9,12 @@ use crate::view::NodeView;
 /// The class of flows that are counted everywhere, whatever their hashes.
 pub(crate) const PINNED: u8 = 0;
 
+/// The class of flows that go from host to host of one edge, which come before all but pinned ones.
+pub(crate) const SINGLE: u8 = 1;
+
+/// The class of all others that no switch has claimed.
+pub(crate) const UNCLAIMED: u8 = 2;
+
 /// A flow's count at a node, by the node's position in [`View::nodes`], with what is asked of most
 /// counts: entries lie where the node's others are, and flows that follow each other have theirs
 /// far from each other.
@@ -35,6 +41,8 @@ pub(crate) struct Seen<'a> {
     pub(crate) is_local: bool,
     /// Whether it is counted since it was pinned, and not by its hash.
     pub(crate) is_pinned: bool,
+    /// Whether it is counted since it goes from host to host of one edge.
+    pub(crate) is_single: bool,
     /// Whether it has all packets of the flow that the node received.
     pub(crate) is_exact: bool,
 }
@@ -57,6 +65,7 @@ impl<'a> Seen<'a> {
             is_local: local,
             // What is only in a residual has no rank.
             is_pinned: from == KeptIn::Table && rank.class() == PINNED,
+            is_single: from == KeptIn::Table && rank.class() == SINGLE && node.role == Role::Edge,
             is_exact: node.is_exact(entry),
         }
     }

@@ -11,14 +11,24 @@
 //!   be seen as are. Where they differ, there are more.
 //! * at most: each destination seen stands for 1 / (1 - (1 - c)^m) of them, m being the flows to it
 //!   that are monitored (Horvitz and Thompson). It has k >= m, so that is too many.
+//!
+//! These suppose that flows are monitored alike, those to one edge as those to another, which nobody
+//! knows. What holds whatever is monitored elsewhere: at least there are as many as are seen, and as
+//! the flows say that the source's edge itself chose by their hashes ([`Chosen`]); at most one more
+//! for each flow that is not monitored.
 
 use std::net::{IpAddr, Ipv6Addr};
+
+use calumma_cfs::frames::{Entry, Graded, Setup};
+use calumma_sketch::table::Rank;
+use calumma_wire::Role;
 
 use crate::addresses::Ranked;
 use crate::coverage::{Coverage, Local, Z95};
 use crate::flows::Judged;
-use crate::report::Spread;
-use crate::view::View;
+use crate::report::{KeptIn, Spread};
+use crate::seen::{Seen, UNCLAIMED};
+use crate::view::{NodeView, View};
 
 /// How many peers an address has flows to.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,28 +48,51 @@ impl Peers {
         let Self { estimate, low, high } = self;
         Self { estimate: estimate + known, low: low + known, high: high + known }
     }
+
+    /// The same where there are so many at least, and at most as far as that is known.
+    fn within(self, low: f64, high: Option<f64>) -> Self {
+        let high = high.unwrap_or(f64::INFINITY);
+        let [estimate, least, most] =
+            [self.estimate, self.low, self.high].map(|of| of.clamp(low, high.max(low)));
+        Self { estimate, low: least, high: most }
+    }
 }
 
 /// The mean of what is not seen at all 39 times out of 40.
 const NONE_SEEN: f64 = 3.69;
 
+/// Addresses with flows to, or from, many others.
+#[derive(Debug, Default)]
+pub(crate) struct Spreads {
+    /// The largest first.
+    pub(crate) found: Vec<Spread>,
+    /// Whether no other address has as many peers, 95 times out of 100.
+    pub(crate) are_all: bool,
+    /// The same, if an edge's flows are monitored alike.
+    pub(crate) are_likely_all: bool,
+}
+
 /// Sources of flows to at least `threshold` destinations, and destinations of flows from so many
-/// sources; the largest first. Without `coverage` those that are seen to be so.
+/// sources. Without `coverage` those that are seen to be so.
 pub(crate) fn find(
     view: &View<'_>,
     flows: &[Judged],
     coverage: Option<&Local>,
     threshold: u64,
-) -> (Vec<Spread>, Vec<Spread>) {
-    let found = |(key, flow): (&Ranked, &Judged)| {
-        let [one, other] = key.ends;
-        Found { one, other, pinned: flow.pinned }
-    };
-    let found: Vec<Found> = view.keys().iter().zip(flows).map(found).collect();
-    let sources = of_each(view, &found, coverage, threshold);
-    let found = turned(&found, view.addresses.len());
-    let destinations = of_each(view, &found, coverage, threshold);
-    (sources, destinations)
+) -> [Spreads; 2] {
+    [Entry::ENTERED, Entry::LEFT].map(|side| {
+        let chosen = Chosen::on(view, side);
+        let found = |(number, (key, flow)): (usize, (&Ranked, &Judged))| {
+            let [one, other] = key.ends;
+            let (at, comes_first) = (chosen.of(view, number), flow.comes_first);
+            Found { one, other, at, comes_first }
+        };
+        let mut found: Vec<Found> = view.keys().iter().zip(flows).enumerate().map(found).collect();
+        if side == Entry::LEFT {
+            found = turned(&found, view.addresses.len());
+        }
+        of_each(view, (&found, &chosen), coverage, threshold)
+    })
 }
 
 /// A flow with a count.
@@ -68,8 +101,72 @@ struct Found {
     /// The ranks of the address that peers are counted of, and of the peer's.
     one: u32,
     other: u32,
-    /// Whether the flow was pinned.
-    pinned: bool,
+    /// The edge whose table chose it by its hash alone, as [`Chosen::of`] has it.
+    at: Option<u16>,
+    /// As [`Judged::comes_first`].
+    comes_first: bool,
+}
+
+/// Flows that came to edges on a side, and have an entry there since they have a small grade: what
+/// grade is small enough is the same for all of them, and hashes draw grades. So such flows are
+/// drawn from all that came, each with the same chance.
+struct Chosen {
+    side: u8,
+    /// Of each node the chance, at most; `None` where nothing is known of it.
+    chances: Vec<Option<f64>>,
+}
+
+impl Chosen {
+    fn on(view: &View<'_>, side: u8) -> Self {
+        let chance = |node: &NodeView<'_>| {
+            let setup = view.setup.with(node.window.overrides.unwrap_or_default());
+            // What is claimed on its way goes by its grades there as well.
+            let is_drawn = side == Entry::ENTERED || !setup.claim;
+            (node.role == Role::Edge && is_drawn).then(|| chance_of(&setup, node.window.limit))
+        };
+        Self { side, chances: view.nodes.iter().map(chance).collect() }
+    }
+
+    /// The edge that has so chosen the flow of this number.
+    fn of(&self, view: &View<'_>, flow: usize) -> Option<u16> {
+        let is_chosen = |seen: &&Seen<'_>| {
+            seen.from == KeptIn::Table
+                && seen.sides & self.side != 0
+                && seen.entry.rank.class() == UNCLAIMED
+                && self.chances[seen.node()].is_some()
+        };
+        let seen = view.seen_of(flow).iter().find(is_chosen)?;
+        u16::try_from(seen.node()).ok()
+    }
+
+    /// Peers at least, 95 times out of 100, of which these flows are seen. Whoever sends by several
+    /// edges sends so many by that one which has most of them.
+    fn at_least(&self, flows_of_one: &[Found]) -> f64 {
+        let mut edges: Vec<u16> = flows_of_one.iter().filter_map(|flow| flow.at).collect();
+        edges.sort_unstable();
+        let most = edges.chunk_by(|one, other| one == other).max_by_key(|of| of.len());
+        let Some(&[edge, ..]) = most else { return 0.0 };
+        let chance = self.chances[usize::from(edge)].unwrap_or(1.0);
+        let (mut seen, mut first) = (Vec::new(), 0);
+        for flows in flows_of_one.chunk_by(|a, b| a.other == b.other) {
+            let here = flows.iter().filter(|flow| flow.at == Some(edge)).count();
+            if flows.iter().any(|flow| flow.comes_first) {
+                first += 1;
+            } else if here > 0 {
+                seen.push(here as u32);
+            }
+        }
+        at_least(&seen, chance) + f64::from(first)
+    }
+}
+
+/// The chance that a flow's grade is small enough, where no table went beyond `limit`.
+fn chance_of(setup: &Setup, limit: Option<Rank>) -> f64 {
+    let Some(limit) = limit.filter(|limit| limit.class() <= UNCLAIMED) else { return 1.0 };
+    // All but random grades are distances from a point, to both of its sides.
+    let sides = if setup.grade == Graded::Random { 1.0 } else { 2.0 };
+    let grade = if limit.class() == UNCLAIMED { f64::from(limit.grade()) } else { 0.0 };
+    (sides * (grade + 1.0) / f64::exp2(32.0)).min(1.0)
 }
 
 /// Flows in the order of their sources, out of so many addresses, turned: in that of destinations,
@@ -82,65 +179,84 @@ fn turned(flows: &[Found], addresses: usize) -> Vec<Found> {
         (*begin, all) = (all, all + *begin);
     }
     let mut turned = flows.to_vec();
-    for &Found { one, other, pinned } in flows {
-        let begin = &mut begins[other as usize];
-        turned[*begin as usize] = Found { one: other, other: one, pinned };
+    for &flow in flows {
+        let begin = &mut begins[flow.other as usize];
+        turned[*begin as usize] = Found { one: flow.other, other: flow.one, ..flow };
         *begin += 1;
     }
     turned
 }
 
-/// Flows seen of each peer of one address, and how many more peers have a flow that was pinned:
+/// Flows seen of each peer of one address, and how many more peers have a flow that comes first:
 /// such a peer was to be seen, whatever share is monitored.
 fn seen_of(flows_of_one: &[Found]) -> (Vec<u32>, u64) {
-    let (mut seen, mut pinned) = (Vec::new(), 0);
+    let (mut seen, mut first) = (Vec::new(), 0);
     for flows in flows_of_one.chunk_by(|a, b| a.other == b.other) {
-        if flows.iter().any(|flow| flow.pinned) {
-            pinned += 1;
+        if flows.iter().any(|flow| flow.comes_first) {
+            first += 1;
         } else {
             seen.push(flows.len() as u32);
         }
     }
-    (seen, pinned)
+    (seen, first)
 }
 
 /// Of flows in the order of one address and then the other.
 fn of_each(
     view: &View<'_>,
-    flows: &[Found],
+    (flows, chosen): (&[Found], &Chosen),
     coverage: Option<&Local>,
     threshold: u64,
-) -> Vec<Spread> {
-    let mut found = Vec::new();
+) -> Spreads {
+    let wanted = threshold as f64;
     let addresses = || flows.chunk_by(|a, b| a.one == b.one);
     let pairs = coverage.map(|local| {
-        let of_one = |of: &[Found]| (seen_of(of).0, local.of(of[0].one));
-        Pairs::learn(addresses().map(of_one), threshold)
+        let of_one = |of: &[Found]| Some((seen_of(of).0, local.of(of[0].one)?));
+        Pairs::learn(addresses().filter_map(of_one), threshold)
     });
+    // Of addresses without any monitored flow.
+    let none_seen = |least: f64| if least < 1.0 { NONE_SEEN / chance(least, 1.0) } else { 0.0 };
+    let least = coverage.and_then(Local::least);
+    let mut all = Spreads {
+        found: Vec::new(),
+        are_all: coverage.is_some_and(|of| of.others() < wanted),
+        are_likely_all: least.is_some_and(|least| none_seen(least) < wanted),
+    };
     for of_one in addresses() {
-        let (seen, pinned) = seen_of(of_one);
-        let address = of_one[0].one;
+        let (seen, first) = seen_of(of_one);
+        let number = seen.len() as u64 + first;
+        let one = of_one[0].one;
+        let host = view.addresses.get(one);
+        // Flows to a host may have come to no edge, and one that moves sends to several.
+        let is_there = chosen.side == Entry::ENTERED && !view.may_be_anywhere(host);
+        let others = |of: &Local| if is_there { of.others_of(one) } else { of.others() };
+        let high = coverage.map(|of| number as f64 + others(of));
+        let low = chosen.at_least(of_one).max(number as f64);
+        let low = high.map_or(low, |high| low.min(high));
         let both = coverage.zip(pairs.as_ref());
-        let peers = both.map(|(of, pairs)| peers(&seen, of.of(address), pairs).and(pinned));
-        let number = seen.len() as u64 + pinned;
-        let low = peers.map_or(number as f64, |peers| peers.low);
-        if peers.map_or(low, |peers| peers.estimate) < threshold as f64 {
+        let peers = both.and_then(|(of, pairs)| {
+            let peers = peers(&seen, of.of(one)?, pairs).and(first);
+            Some(peers.within(low, high))
+        });
+        if peers.map_or(low, |peers| peers.estimate) < wanted {
+            all.are_all &= high.is_some_and(|high| high < wanted);
+            all.are_likely_all &= peers.is_some_and(|peers| peers.high < wanted);
             continue;
         }
-        let address = Ipv6Addr::from(*view.addresses.get(address));
-        let address = IpAddr::from(address).to_canonical();
-        found.push(Spread {
-            address,
+        all.found.push(Spread {
+            address: IpAddr::from(Ipv6Addr::from(*host)).to_canonical(),
             seen: number,
             estimate: peers.map(|peers| peers.estimate),
+            estimate_low: peers.map(|peers| peers.low),
+            estimate_high: peers.map(|peers| peers.high),
             low,
-            high: peers.map(|peers| peers.high),
-            certain: low >= threshold as f64,
+            high,
+            certain: low >= wanted,
         });
     }
     let size = |spread: &Spread| spread.estimate.unwrap_or(spread.low);
-    found.sort_by(|a, b| size(b).total_cmp(&size(a)));
-    found
+    all.found.sort_by(|a, b| size(b).total_cmp(&size(a)));
+    all
 }
 
 /// How many flows pairs have, as addresses that may have many peers show it together: shares of
@@ -242,15 +358,7 @@ pub fn peers(seen: &[u32], coverage: Coverage, pairs: &Pairs) -> Peers {
     if seen.is_empty() {
         return Peers { estimate: 0.0, low: 0.0, high: NONE_SEEN / chance(coverage.low, 1.0) };
     }
-    let flows: f64 = seen.iter().copied().map(f64::from).sum();
-    // A few more destinations with several flows might have been seen.
-    let repeated = flows - number;
-    let more = flows + Z95 * (repeated + 1.0).sqrt();
-    let low = {
-        let seen_share = chance(coverage.high, alike(coverage.high, number, more));
-        let all = number / seen_share;
-        (all - Z95 * (all * (1.0 - seen_share)).sqrt() / seen_share).max(number)
-    };
+    let low = at_least(seen, coverage.high);
     let high = {
         let (all, variance) = seen.iter().fold((0.0, 0.0), |(all, variance), &flows| {
             let seen_share = chance(coverage.low, flows.into());
@@ -268,6 +376,22 @@ pub fn peers(seen: &[u32], coverage: Coverage, pairs: &Pairs) -> Peers {
         pairs.estimate(seen, c)
     };
     Peers { estimate: f64::clamp(estimate, low, high.max(low)), low, high: high.max(low) }
+}
+
+/// Peers at least, of those seen each with so many flows, of which each was drawn with this chance
+/// at most.
+fn at_least(seen: &[u32], coverage: f64) -> f64 {
+    let number = seen.len() as f64;
+    if seen.is_empty() || coverage >= 1.0 {
+        return number;
+    }
+    let flows: f64 = seen.iter().copied().map(f64::from).sum();
+    // A few more destinations with several flows might have been seen.
+    let repeated = flows - number;
+    let more = flows + Z95 * (repeated + 1.0).sqrt();
+    let seen_share = chance(coverage, alike(coverage, number, more));
+    let all = number / seen_share;
+    (all - Z95 * (number * (1.0 - seen_share)).sqrt() / seen_share).max(number)
 }
 
 /// The chance that one of so many flows is monitored.

@@ -18,7 +18,7 @@ use crate::hashed::{Hashed, hashes};
 use crate::parameters::{HostsAre, Paths};
 use crate::report::{Exact, KeptIn};
 use crate::residual::Decoded;
-use crate::seen::{PINNED, Seen};
+use crate::seen::{PINNED, SINGLE, Seen};
 
 /// A side that was delivered.
 #[derive(Debug)]
@@ -96,6 +96,12 @@ impl<'a> NodeView<'a> {
     /// without a mark did not enter there.
     fn has_recorded(&self, side: u8) -> bool {
         side == Entry::ENTERED || self.unrecorded == 0
+    }
+
+    /// Whether its table had room for all flows that come before those that are chosen by their
+    /// hashes.
+    pub(crate) fn has_room_for_first(&self) -> bool {
+        self.window.limit.is_none_or(|limit| limit.class() > SINGLE)
     }
 
     /// What it noted of packets that no entry has and that came on a side. `None` where it notes
@@ -407,7 +413,7 @@ impl<'a> View<'a> {
     }
 
     /// Whether a host may be behind several edges.
-    fn may_be_anywhere(&self, host: &[u8; 16]) -> bool {
+    pub(crate) fn may_be_anywhere(&self, host: &[u8; 16]) -> bool {
         self.doubts.any || self.doubts.several.contains(host)
     }
 
