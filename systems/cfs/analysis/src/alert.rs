@@ -27,23 +27,27 @@ impl Rules for Watch {
             (Some(_), Some(_)) => Reading::Between,
             _ => Reading::Unknown,
         };
-        // What is not there may have been where nodes are missing.
-        let none = |is_there: bool, is_certain: bool| match (is_there, is_certain) {
+        // What is not there may have been where nodes are missing, or have not counted all.
+        let none = |is_known: bool, is_there: bool, is_certain: bool| match (is_there, is_certain) {
             (true, true) => Reading::Bad,
             (true, false) => Reading::Between,
-            (false, _) if report.complete => Reading::Good,
+            (false, _) if report.complete && is_known => Reading::Good,
             (false, _) => Reading::Unknown,
         };
-        let is_certain = |found: &Loop| found.certain;
-        let loops = match none(!found.loops.is_empty(), found.loops.iter().any(is_certain)) {
+        let is_certain = found.loops.iter().any(|it: &Loop| it.certain);
+        let loops = match none(found.loops_watched, !found.loops.is_empty(), is_certain) {
             Reading::Bad => Reading::Proven,
             reading => reading,
         };
         let certain = |spread: &Spread| spread.certain;
         let spreaders = &found.superspreaders;
-        let spreaders = none(!spreaders.is_empty(), spreaders.iter().any(certain));
+        let spreaders = none(
+            found.knows_superspreaders(),
+            !spreaders.is_empty(),
+            spreaders.iter().any(certain),
+        );
         // Whatever is reported as one is proven.
-        let holes = none(!found.black_holes.is_empty(), true);
+        let holes = none(found.black_holes_known, !found.black_holes.is_empty(), true);
         let fact = |(alert, reading)| Fact { alert, node: None, reading };
         let readings = [
             (COVERAGE_LOW, coverage),

@@ -11,7 +11,7 @@ use calumma_analysis::{
 };
 use calumma_cfs::frames;
 use calumma_cfs::frames::{
-    Entry, Hop, NOTICE_SINCE, Setup, Suspects, WORDS_SINCE, Window, knows, salt,
+    Entry, Hop, NOTICE_SINCE, ROWS, ROWS_GUARD, Setup, Suspects, WORDS_SINCE, Window, knows, salt,
 };
 use calumma_sketch::estimate::Estimate;
 use calumma_sketch::{HashFamily, KeyKind};
@@ -104,7 +104,7 @@ impl Analysis for Cooperating {
     fn decode(&self, node: &Node, version: u8, side: Side) -> Result<Delivered, String> {
         if side.side == SideKind::Ingress {
             return match side.body.len() {
-                0 => Ok(Delivered { window: None, words: KeyKind::Dual }),
+                0 => Ok(Delivered { window: None, words: KeyKind::Dual, has_rows: false }),
                 bytes => Err(format!("an ingress side of {bytes} bytes, where none are expected")),
             };
         }
@@ -122,7 +122,9 @@ impl Analysis for Cooperating {
         let words = if knows(version, WORDS_SINCE) { KeyKind::Dual } else { window.keys };
         let measured = &setup.with(window.overrides.unwrap_or_default());
         check_grades(measured, &keyed.family, (seed, salt(node.id)), words, &window)?;
-        Ok(Delivered { window: Some(Box::new(window)), words })
+        // Those of the first version knew no other.
+        let has_rows = matches!(version, 1 | ROWS | ROWS_GUARD);
+        Ok(Delivered { window: Some(Box::new(window)), words, has_rows })
     }
 
     fn notice(
@@ -266,8 +268,10 @@ impl Analysis for Cooperating {
             size_distribution,
             entropy,
             black_holes: losses.black_holes(&view),
+            black_holes_known: has_all_nodes && ends.show_all(&view),
             losses: losses.losses,
             loops,
+            loops_watched: has_all_nodes && loops::are_watched(&view),
             path_changes,
             counted: Arc::default(),
         };

@@ -17,7 +17,7 @@ use calumma_wire::Role;
 use crate::coverage::{Homes, dst};
 use crate::report::KeptIn;
 use crate::seen::{SINGLE, Seen};
-use crate::view::View;
+use crate::view::{NodeView, View};
 
 /// Windows for which an address is known.
 const KEPT: u64 = 64;
@@ -128,6 +128,17 @@ impl Ends<'_> {
         self.translated.is_some()
     }
 
+    /// Whether nothing can be where flows did not go on that is not known: every node has counted
+    /// each flow, edges in their tables, and none's routes changed where flows entered.
+    pub(crate) fn show_all(&self, view: &View<'_>) -> bool {
+        let shows = |node: &NodeView<'_>| {
+            let is_edge = node.role == Role::Edge;
+            let in_table = node.has_room_for_all() && !node.window.routes_changed;
+            node.has_all() && (!is_edge || in_table)
+        };
+        self.are_known() && view.nodes.iter().all(shows)
+    }
+
     /// Where nothing of a flow came although packets of it were on their way to a host; `None`
     /// where that is not known. `entered` is its count where it entered.
     pub(crate) fn reached_in_vain(
@@ -139,7 +150,7 @@ impl Ends<'_> {
         let key = &entered.entry.key;
         let has_gone = entered.sides == Entry::ENTERED
             && entered.from == KeptIn::Table
-            && entered.entry.rank.class() > SINGLE
+            && entered.entry.rank.class() != SINGLE
             && !view.may_stay(seen, entered)
             && !view.node(entered).window.routes_changed;
         let is_whole = self.translated.as_ref().is_some_and(|of| !of.contains(&key.protocol()));

@@ -10,7 +10,7 @@ use calumma_sketch::WideKey;
 use crate::flows::in_order;
 use crate::report::{KeptIn, Loop, PathChange};
 use crate::seen::Seen;
-use crate::view::View;
+use crate::view::{NodeView, View};
 
 /// Turns of a flow at the node with this position, and packets that it received, each once, where
 /// that is known.
@@ -25,6 +25,17 @@ pub(crate) fn suspects<'a>(view: &View<'a>) -> BTreeMap<&'a WideKey, Vec<(usize,
         }
     }
     by_flow
+}
+
+/// Whether every node watched each flow that it saw. Of one that came to several lcores with unlike
+/// times to live first, tables do not have all that it came with; a Tofino's guard has.
+pub(crate) fn are_watched(view: &View<'_>) -> bool {
+    let is_hidden = |seen: &Seen<'_>| {
+        let guards = view.setup.guard && view.node(seen).has_rows;
+        seen.differs && seen.looped().is_none() && !guards
+    };
+    view.nodes.iter().all(NodeView::has_watched)
+        && !view.flows().any(|(_, seen)| seen.iter().any(is_hidden))
 }
 
 /// Appends what the times to live of a flow show, of which nodes have an entry or a suspicion.

@@ -111,10 +111,11 @@ impl ReportMetrics for Metrics {
         self.flows.set(found.flows_total.unwrap_or(f64::NAN));
         self.monitored.set(found.monitored as f64);
         let certain = found.superspreaders.iter().filter(|it| it.certain).count();
-        self.superspreaders.set(seen(certain, complete));
+        self.superspreaders.set(seen(certain, complete && found.knows_superspreaders()));
         let certain = found.loops.iter().filter(|it| it.certain).count();
-        self.loops.set(seen(certain, complete));
-        self.black_holes.set(seen(found.black_holes.len(), complete));
+        self.loops.set(seen(certain, complete && found.loops_watched));
+        let known = complete && found.black_holes_known;
+        self.black_holes.set(seen(found.black_holes.len(), known));
         let lost = found.losses.iter().map(|loss| loss.lost).fold(0, u64::saturating_add);
         self.lost.inc_by(lost);
         for node in &found.nodes {

@@ -94,8 +94,15 @@ pub struct Found {
     /// Nodes, or ways from a node to an edge, on which nothing went on.
     #[serde(default)]
     pub black_holes: Vec<BlackHole>,
+    /// Whether others would have been seen, as far as it is known where hosts are: every node has
+    /// counted all flows.
+    #[serde(default)]
+    pub black_holes_known: bool,
     /// Flows whose packets came by a node again and again.
     pub loops: Vec<Loop>,
+    /// Whether every node watched each flow for loops, by its entry or its guard.
+    #[serde(default)]
+    pub loops_watched: bool,
     /// Flows whose packets came with different times to live, without being in a loop.
     pub path_changes: Vec<PathChange>,
     /// As [`counted`](Self::counted). JSON that is published has not got them.
@@ -108,6 +115,11 @@ impl Found {
     /// was read from published JSON, those that it lists.
     pub fn counted(&self) -> &[Counted] {
         self.counted.counted()
+    }
+
+    /// Whether no source that is not listed is likely to be a superspreader.
+    pub(crate) fn knows_superspreaders(&self) -> bool {
+        self.superspreaders_complete || self.superspreaders_likely_complete
     }
 }
 

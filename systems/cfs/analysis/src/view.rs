@@ -27,6 +27,8 @@ pub(crate) struct Delivered {
     pub(crate) window: Option<Box<Window>>,
     /// The keys that its flows' words and registers follow from.
     pub(crate) words: KeyKind,
+    /// Whether its table has rows, as a Tofino's.
+    pub(crate) has_rows: bool,
 }
 
 /// A node that delivered.
@@ -39,6 +41,8 @@ pub(crate) struct NodeView<'a> {
     pub(crate) window: &'a Window,
     /// The keys that its flows' words and registers follow from.
     pub(crate) words: KeyKind,
+    /// Whether its table has rows, as a Tofino's.
+    pub(crate) has_rows: bool,
     /// What came of its residual, if it keeps one.
     pub(crate) residual: Option<&'a Decoded>,
     /// Whether it delivered all of the window, and changed windows in time by a clock that is
@@ -126,15 +130,30 @@ impl<'a> NodeView<'a> {
         entries.chain(decoded.iter().map(|(entry, from)| (entry, *from)))
     }
 
-    /// Whether it has a count of every flow that it saw.
-    pub(crate) fn has_all(&self) -> bool {
+    /// Whether it recorded every packet.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.is_sound && self.unrecorded == 0
+    }
+
+    /// Whether its table had room for every flow that it recorded.
+    pub(crate) fn has_room_for_all(&self) -> bool {
         let Totals { evicted, refused, filtered, crowded, .. } = self.window.totals;
         let Totals { refused_packets, evicted_packets, .. } = self.window.totals;
         // Flows of other kinds of keys are packets only.
-        let without = [evicted, refused, filtered, crowded, refused_packets, evicted_packets];
-        let has_entries_of_all = without == [0; 6];
+        [evicted, refused, filtered, crowded, refused_packets, evicted_packets] == [0; 6]
+    }
+
+    /// Whether it has a count of every flow that it saw.
+    pub(crate) fn has_all(&self) -> bool {
         let has_decoded = self.residual.is_some_and(|of| of.counts.is_some());
-        self.is_sound && self.unrecorded == 0 && (has_entries_of_all || has_decoded)
+        self.is_whole() && (self.has_room_for_all() || has_decoded)
+    }
+
+    /// Whether it watched every flow that it saw for loops: those with an entry, and those without
+    /// by its guard, which had room for all that it suspected.
+    pub(crate) fn has_watched(&self) -> bool {
+        let has_guard = || self.window.suspects.as_ref().is_some_and(|of| of.missed == 0);
+        self.is_whole() && (self.has_room_for_all() || has_guard())
     }
 }
 
@@ -152,10 +171,10 @@ pub(crate) fn window_of(of: &Delivery<Delivered>) -> Option<&Window> {
     Some(kept(of)?.0)
 }
 
-/// The same with the keys that words and registers follow from.
-fn kept(of: &Delivery<Delivered>) -> Option<(&Window, KeyKind)> {
+/// The same with the side that it came with.
+fn kept(of: &Delivery<Delivered>) -> Option<(&Window, &Delivered)> {
     let sides = of.came().filter(|(kind, _)| *kind != SideKind::Ingress);
-    sides.filter_map(|(_, side)| Some((side.window.as_deref()?, side.words))).next()
+    sides.filter_map(|(_, side)| Some((side.window.as_deref()?, side))).next()
 }
 
 /// A window as all nodes saw it.
@@ -250,7 +269,7 @@ impl<'a> View<'a> {
             // Nobody knows whether the routes of one that is missing have changed.
             view.has_single_paths &=
                 delivery.is_whole() && window.is_some_and(|window| !window.routes_changed);
-            if let Some((window, words)) = kept {
+            if let Some((window, &Delivered { words, has_rows, .. })) = kept {
                 let unrecorded = late.saturating_add(window.totals.unmarked);
                 let residual = decoded.get(at).and_then(Option::as_ref);
                 view.nodes.push(NodeView {
@@ -259,6 +278,7 @@ impl<'a> View<'a> {
                     role,
                     window,
                     words,
+                    has_rows,
                     residual,
                     is_sound,
                     unrecorded,
