@@ -71,9 +71,21 @@ pub struct SpreadsInWindow {
     /// Sources of flows to many destinations.
     #[schema(value_type = Vec<Object>)]
     pub superspreaders: Vec<Spread>,
+    /// Whether no other source has as many, 95 times out of 100.
+    #[serde(default)]
+    pub superspreaders_complete: bool,
+    /// The same, if of an edge's flows those to some hosts are monitored like those to others.
+    #[serde(default)]
+    pub superspreaders_likely_complete: bool,
     /// Destinations of flows from many sources.
     #[schema(value_type = Vec<Object>)]
     pub flooded: Vec<Spread>,
+    /// Whether no other destination has as many, 95 times out of 100.
+    #[serde(default)]
+    pub flooded_complete: bool,
+    /// The same, if of an edge's flows those of some hosts are monitored like those of others.
+    #[serde(default)]
+    pub flooded_likely_complete: bool,
 }
 
 /// Loops of a window, and changes of path.
@@ -89,6 +101,9 @@ pub struct LoopsInWindow {
     /// Flows whose packets came by nodes again and again.
     #[schema(value_type = Vec<Object>)]
     pub loops: Vec<Loop>,
+    /// Whether every node watched each flow for loops, by its entry or its guard.
+    #[serde(default)]
+    pub loops_watched: bool,
     /// Flows whose packets came to a node with several times to live.
     #[schema(value_type = Vec<Object>)]
     pub path_changes: Vec<PathChange>,
@@ -110,6 +125,9 @@ pub struct LossesInWindow {
     /// Nodes or links from which nothing goes on.
     #[schema(value_type = Vec<Object>)]
     pub black_holes: Vec<BlackHole>,
+    /// Whether others would have been seen, as far as it is known where hosts are.
+    #[serde(default)]
+    pub black_holes_known: bool,
 }
 
 /// Flows that every switch counts, whatever their hashes.
@@ -119,8 +137,9 @@ pub struct PinnedFlows {
     pub most: u64,
     /// Those that were asked for here.
     pub wanted: Vec<Flow>,
-    /// All that switches were sent last, by their keys: those asked for, and those that ChameleMon
-    /// finds. They hold from the next window on that every switch can follow.
+    /// All that switches were sent last, by their keys: those asked for, and victims and heavy
+    /// hitters that ChameleMon or tables found. They hold from the next window on that every switch
+    /// can follow.
     pub sent: Vec<Flow>,
     /// Switches that can't pin flows, since their programs are older.
     pub without: Vec<String>,
@@ -237,7 +256,11 @@ async fn superspreaders(State(server): State<Server>, Query(window): Query<Windo
         complete: report.complete,
         threshold: report.findings.thresholds.superspreader,
         superspreaders: report.findings.superspreaders.clone(),
+        superspreaders_complete: report.findings.superspreaders_complete,
+        superspreaders_likely_complete: report.findings.superspreaders_likely_complete,
         flooded: report.findings.flooded.clone(),
+        flooded_complete: report.findings.flooded_complete,
+        flooded_likely_complete: report.findings.flooded_likely_complete,
     };
     of_reports(server, &Cfs, window.last, of).await
 }
@@ -254,6 +277,7 @@ async fn loops(State(server): State<Server>, Query(window): Query<Window>) -> Re
         window: report.findings.window,
         complete: report.complete,
         loops: report.findings.loops.clone(),
+        loops_watched: report.findings.loops_watched,
         path_changes: report.findings.path_changes.clone(),
     };
     of_reports(server, &Cfs, window.last, of).await
@@ -272,6 +296,7 @@ async fn losses(State(server): State<Server>, Query(window): Query<Window>) -> R
         complete: report.complete,
         losses: report.findings.losses.clone(),
         black_holes: report.findings.black_holes.clone(),
+        black_holes_known: report.findings.black_holes_known,
     };
     of_reports(server, &Cfs, window.last, of).await
 }

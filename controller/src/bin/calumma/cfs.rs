@@ -200,7 +200,8 @@ fn pins(of: &PinnedFlows) -> String {
         let _ = writeln!(text, "  {flow}");
     }
     for flow in sent.iter().filter(|flow| !wanted.contains(flow)) {
-        let _ = writeln!(text, "  {flow}  found by ChameleMon");
+        // What was asked for before is sent for as long as a switch has not followed.
+        let _ = writeln!(text, "  {flow}  not by an operator, or not any more");
     }
     for node in without {
         let _ = writeln!(text, "  {node} can't pin flows: update it");
@@ -290,19 +291,38 @@ fn hops(of: &FlowsInWindow) -> String {
 
 fn spreads(of: &SpreadsInWindow) -> String {
     let mut text = format!("window {}, {}\n", of.window, whole(of.complete));
-    for (what, found) in [
-        ("sources of flows to many destinations", &of.superspreaders),
-        ("destinations of flows from many sources", &of.flooded),
+    for (what, found, are_all, are_likely_all) in [
+        (
+            "sources of flows to many destinations",
+            &of.superspreaders,
+            of.superspreaders_complete,
+            of.superspreaders_likely_complete,
+        ),
+        (
+            "destinations of flows from many sources",
+            &of.flooded,
+            of.flooded_complete,
+            of.flooded_likely_complete,
+        ),
     ] {
+        let others = match (are_all, are_likely_all) {
+            (true, _) => "",
+            (false, true) => "; others are not likely",
+            (false, false) => "; whether there are others is not known",
+        };
+        let threshold = of.threshold;
         if found.is_empty() {
-            let _ = writeln!(text, "no {what} ({} or more)", of.threshold);
+            let seen = if are_all { "" } else { " seen" };
+            let _ = writeln!(text, "no {what}{seen} ({threshold} or more){others}");
             continue;
         }
-        let _ = writeln!(text, "{what} ({} or more)", of.threshold);
+        let _ = writeln!(text, "{what} ({threshold} or more){others}");
         let _ = writeln!(text, "{:>10} {:>10} {:>10}  address", "at least", "estimate", "at most");
         for Spread { address, low, estimate, high, certain, .. } in found {
             let number = |of: Option<f64>| of.map_or("?".to_owned(), |of| format!("{of:.0}"));
-            let (low, estimate, high) = (number(Some(*low)), number(*estimate), number(*high));
+            // Bounds are no less certain when they are rounded.
+            let (low, high) = (number(Some(low.floor())), number(high.map(f64::ceil)));
+            let estimate = number(*estimate);
             let doubt = if *certain { "" } else { " (may be fewer)" };
             let _ = writeln!(text, "{low:>10} {estimate:>10} {high:>10}  {address}{doubt}");
         }
@@ -322,7 +342,11 @@ fn loops(of: &LoopsInWindow) -> String {
         );
     }
     if text.is_empty() {
-        let doubt = if of.complete { "" } else { " (incomplete)" };
+        let doubt = match (of.complete, of.loops_watched) {
+            (false, _) => " (incomplete)",
+            (true, false) => ", and not every flow was watched",
+            (true, true) => "",
+        };
         let _ = writeln!(text, "{:>12} no loop seen{doubt}", of.window);
     }
     text
@@ -346,6 +370,9 @@ fn losses(of: &LossesInWindow) -> String {
     if text.is_empty() {
         let doubt = if of.complete { "" } else { " (incomplete)" };
         let _ = writeln!(text, "{window:>12} no loss of a flow that is counted exactly{doubt}");
+    }
+    if of.black_holes.is_empty() && !of.black_holes_known {
+        let _ = writeln!(text, "{window:>12} where nothing goes on is not known");
     }
     text
 }
@@ -432,23 +459,33 @@ mod tests {
     fn spreads_and_loops_are_shown_with_their_doubts() {
         let spread = json!({ "address": "10.1.0.2", "seen": 90, "estimate": 100.0, "low": 95.0,
             "high": null, "certain": false });
-        let of = json!({ "threshold": 100, "superspreaders": [spread], "flooded": [] });
-        let text = spreads(&serde_json::from_value(window(of)).unwrap());
-        assert!(
-            text.contains("no destinations of flows from many sources (100 or more)"),
-            "{text}"
-        );
-        assert_eq!(words(&text)[3][..4], ["95", "100", "?", "10.1.0.2"]);
+        let text = |complete: bool, likely: bool| {
+            let of = json!({ "threshold": 100, "superspreaders": [spread], "flooded": [],
+                "superspreaders_complete": false, "superspreaders_likely_complete": true,
+                "flooded_complete": complete, "flooded_likely_complete": likely });
+            spreads(&serde_json::from_value(window(of)).unwrap())
+        };
+        let none = "no destinations of flows from many sources";
+        let all = text(true, true);
+        assert_eq!(all.lines().last(), Some(&*format!("{none} (100 or more)")));
+        assert_eq!(words(&all)[3][..4], ["95", "100", "?", "10.1.0.2"]);
+        let of_sources =
+            "sources of flows to many destinations (100 or more); others are not likely";
+        assert_eq!(all.lines().nth(1), Some(of_sources));
+        let others = "(100 or more); whether there are others is not known";
+        assert_eq!(text(false, false).lines().last(), Some(&*format!("{none} seen {others}")));
         let found = json!({ "src": "10.1.0.2", "dst": "10.2.0.2", "sport": 7, "dport": 53,
             "proto": 17, "nodes": ["s1", "e1"], "length": 2, "ttls": [63, 61, 59], "packets": 3,
             "certain": true });
-        let text = |loops: Value| {
-            let of = json!({ "loops": loops, "path_changes": [] });
+        let text = |loops: Value, watched: bool| {
+            let of = json!({ "loops": loops, "loops_watched": watched, "path_changes": [] });
             super::loops(&serde_json::from_value(window(of)).unwrap())
         };
-        let said = text(json!([found]));
+        let said = text(json!([found]), false);
         assert!(said.ends_with("udp: 3 packets round by s1, e1, 2 hops a turn\n"), "{said}");
-        assert_eq!(text(json!([])).trim(), "1 no loop seen");
+        assert_eq!(text(json!([]), true).trim(), "1 no loop seen");
+        let unwatched = "1 no loop seen, and not every flow was watched";
+        assert_eq!(text(json!([]), false).trim(), unwatched);
     }
 
     #[test]
@@ -458,7 +495,7 @@ mod tests {
         let mut loss = json!({ "src": "10.1.0.2", "dst": "10.2.0.2", "sport": 7, "dport": 53,
             "proto": 17, "place": place, "lost": 9 });
         let text = |holes: Value, lost: Value| {
-            let of = json!({ "black_holes": holes, "losses": lost });
+            let of = json!({ "black_holes": holes, "losses": lost, "black_holes_known": true });
             losses(&serde_json::from_value(window(of)).unwrap())
         };
         let said = text(json!([hole]), json!([loss.clone()]));
@@ -469,6 +506,9 @@ mod tests {
             text(json!([]), json!([])).trim(),
             "1 no loss of a flow that is counted exactly"
         );
+        let unknown = json!({ "black_holes": [], "losses": [], "black_holes_known": false });
+        let said = losses(&serde_json::from_value(window(unknown)).unwrap());
+        assert!(said.ends_with(" 1 where nothing goes on is not known\n"), "{said}");
         // Nothing left, and the host may have moved.
         loss["place"]["to"] = json!("destination");
         loss["seen_behind"] = json!("e2");

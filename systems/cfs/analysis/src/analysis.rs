@@ -26,9 +26,7 @@ use crate::losses::Losses;
 use crate::optimum::Optimum;
 use crate::parameters::Parameters;
 use crate::pinning::Pinning;
-use crate::report::{
-    Found, Guarded, KeptIn, Listed, LoopsNoticed, NodeReport, Residue, SizeBin,
-};
+use crate::report::{Found, Guarded, KeptIn, Listed, LoopsNoticed, NodeReport, Residue, SizeBin};
 use crate::residual::Decoded;
 use crate::seen::PINNED;
 use crate::settings::Settings;
@@ -265,6 +263,7 @@ impl Analysis for Cooperating {
             superspreaders_likely_complete: sources.are_likely_all,
             flooded: destinations.found,
             flooded_complete: destinations.are_all,
+            flooded_likely_complete: destinations.are_likely_all,
             size_distribution,
             entropy,
             black_holes: losses.black_holes(&view),

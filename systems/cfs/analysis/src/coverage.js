@@ -46,11 +46,23 @@ function flows(list, columns, cells) {
 
 function spreaders(list) {
   const rows = list.slice(0, FLOWS_SHOWN).map((it) => ({ cells: [
-    it.address, count(Math.round(it.low)), it.high == null ? '' : count(Math.round(it.high)),
+    it.address, count(Math.floor(it.low)), it.estimate == null ? '' : count(Math.round(it.estimate)),
+    it.high == null ? '' : count(Math.ceil(it.high)),
     it.certain ? 'yes' : 'perhaps',
   ] }));
-  const columns = [['source', 'name'], ['destinations ≥', 'number'], ['≤', 'number'], ['certain', '']];
+  const columns = [['source', 'name'], ['destinations ≥', 'number'], ['about', 'number'], ['≤', 'number'],
+    ['certain', '']];
   return first([el('div', 'scroll', table(columns, rows))], list);
+}
+
+/** What an empty list says nothing of. */
+function unknown(report) {
+  const of = [];
+  if (report.loops.length === 0 && !report.loops_watched) of.push('loops');
+  if (report.black_holes.length === 0 && !report.black_holes_known) of.push('where nothing goes on');
+  const sources = report.superspreaders_complete || report.superspreaders_likely_complete;
+  if (report.superspreaders.length === 0 && !sources) of.push('superspreaders');
+  return of.length > 0 ? [nothing(`Not known: ${of.join(', ')}`)] : [];
 }
 
 /** Fills the panel from a report, which is null before the first. */
@@ -78,5 +90,6 @@ export function draw(element, report) {
       (it) => [count(it.lost), place(it.place)]));
   }
   if (report.superspreaders.length > 0) parts.push(...spreaders(report.superspreaders));
+  parts.push(...unknown(report));
   return replace(element, ...parts);
 }

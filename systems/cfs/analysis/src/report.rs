@@ -85,6 +85,9 @@ pub struct Found {
     /// Whether no other destination has as many, 95 times out of 100.
     #[serde(default)]
     pub flooded_complete: bool,
+    /// The same, if of an edge's flows those of some hosts are monitored like those of others.
+    #[serde(default)]
+    pub flooded_likely_complete: bool,
     /// How many flows of each size there were; absent where that can't be said.
     pub size_distribution: Option<Vec<SizeBin>>,
     /// Entropy of the packets over flows, in bits; absent where not every flow has an exact count.

@@ -177,7 +177,7 @@ fn packets_that_go_round_are_a_loop_and_a_changed_way_is_none() {
     assert!(found.certain);
     assert_eq!(found.ttls[..3], [63, 61, 59]);
     let [change] = &report.findings.path_changes[..] else { panic!() };
-    assert_eq!((&*change.node, &change.shorter_by[..], change.packets), ("e2", &[2][..], 4));
+    assert_eq!((&*change.node, &change.shorter_by[..], change.packets), ("e2", &[2][..], Some(4)));
     assert_eq!(count_of(&report, 1), Some(("s1", 9, false)));
 }
 
@@ -363,9 +363,9 @@ fn a_change_needs_two_counts_or_a_table_that_had_all() {
     let changes = report.findings.heavy_changes.iter();
     let changes: Vec<_> = changes.map(|it| (it.flow, it.before, it.packets)).collect();
     let flow = |number| Flow::from(&key(number));
-    // Of flow 3 nobody knows: e2 may have refused it. Flow 4 was not there before.
-    let expected = [(flow(1), 100, 30), (flow(5), 0, 70), (flow(4), 0, 60)];
-    assert_eq!(changes.len(), 3);
+    // Of flow 3 e2 may have refused a packet, and no more. Flow 4 was not there before.
+    let expected = [(flow(1), 100, 30), (flow(3), 100, 0), (flow(5), 0, 70), (flow(4), 0, 60)];
+    assert_eq!(changes.len(), 4);
     assert!(expected.iter().all(|change| changes.contains(change)), "{changes:?}");
 }
 
@@ -562,10 +562,11 @@ fn flows_that_are_pinned_stand_for_no_others() {
     let e1 = found.nodes.iter().find(|node| node.node == "e1").unwrap();
     assert_eq!((found.monitored, e1.pinned), (130, 40));
     let sizes = found.size_distribution.unwrap();
-    for (size, truth, most) in [(1, 360.0, 240.0), (600, 40.0, 10.0)] {
+    for (size, truth, most) in [(1, 360.0, 120.0), (600, 40.0, 1e-9)] {
         let bin = sizes.iter().find(|bin| (bin.from..=bin.to).contains(&size)).unwrap();
         let off = (bin.flows - truth).abs();
-        assert!(off <= bin.error && bin.error < most, "{bin:?}, but {truth}");
+        assert!(off <= bin.error && off < most, "{bin:?}, but {truth}");
+        assert!((bin.low..=bin.high).contains(&truth), "{bin:?}, but {truth}");
     }
     let [source] = &found.superspreaders[..] else { panic!("{:?}", found.superspreaders) };
     let (estimate, high) = (source.estimate.unwrap(), source.high.unwrap());

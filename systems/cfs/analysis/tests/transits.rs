@@ -96,7 +96,8 @@ fn a_packet_that_comes_again_and_again_counts_once() {
         assert_eq!((flow.hops[0].packets, flow.hops[0].bytes), (40, 4000), "{case}");
         let counted = &found.counted()[0];
         assert_eq!((counted.packets, counted.bytes), (packets, bytes), "{case}");
-        assert!(found.loops.iter().all(|it| it.packets == Some(9)), "{case}");
+        let once = exact.then_some(9);
+        assert!(found.loops.iter().all(|it| it.packets == once), "{case}");
         let heavy = packets >= 30;
         assert_eq!(found.heavy_hitters.len(), usize::from(heavy), "{case}");
         assert_eq!(!found.heavy_prefixes.is_empty(), heavy, "{case}");
@@ -138,8 +139,8 @@ fn a_flow_that_stopped_has_changed() {
         network.report();
         network.begin();
         network.at("e1").routes_changed = routes_changed;
-        // Others have no entry of all flows.
-        network.refuse("e1", 2, 5);
+        // Others have no entry of all flows, and so many packets may be of this one.
+        network.refuse("e1", 2, 15_000);
         if has_moved {
             let to_host = FlowKey::from_words(7, 0x0A01_0001, 7 << 16 | 53, 17);
             network.count_of(0, &to_host, 5, (Entry::LEFT, 62));
