@@ -342,7 +342,8 @@ impl Windows {
             evicted_packets,
             admitted: sum(&[Placed, Replaced]),
             evicted: happened(Replaced),
-            refused: sum(&[Refused, CrowdedOut, Other]),
+            // Of IPv6 packets are counted, and no flows.
+            refused: sum(&[Refused, CrowdedOut]),
             filtered: happened(Filtered),
             claimed_in: claims_of(1),
             claimed_out: claims_of(2),

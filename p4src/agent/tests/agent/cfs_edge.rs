@@ -266,6 +266,7 @@ fn an_edge_says_the_same(target: Target<'_>) {
         assert!(window.entries.iter().all(|entry| entry.exact));
         assert_eq!(window.totals.packets, wanted.totals.packets);
         assert_eq!(window.totals.refused_packets, if number == 0 { 0 } else { of_ipv6 });
+        assert_eq!(window.totals.refused, 0, "packets are no flows");
         if number == 0 {
             assert_eq!(window.flows, wanted.flows);
             assert_eq!(window.totals.claimed_in, wanted.totals.claimed_in);

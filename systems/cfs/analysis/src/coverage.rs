@@ -138,6 +138,9 @@ pub(crate) fn total(view: &View<'_>, monitored: u64, are_all_counted: bool) -> O
         return Some(Total::exactly(monitored));
     }
     let mut edges = view.nodes.iter().filter(|node| node.role == Role::Edge);
+    if edges.clone().any(NodeView::has_others) {
+        return None;
+    }
     let first = edges.next()?;
     let mut all = first.window.flows.clone();
     // Registers of switches of unlike releases may have a flow twice.

@@ -211,7 +211,7 @@ static LOOPS: TableOf<SystemReport<Found>, Loop> = TableOf {
         }),
         u8("length", "hops of a turn", |row| Some(row.item.length)),
         text("ttls", "times to live at the first of the nodes", |row| Some(ttls(row.item))),
-        u64("packets", "packets that it received, each once; NULL where it has no entry", |row| {
+        u64("packets", "packets that it received, each once; NULL: not known", |row| {
             row.item.packets
         }),
         truth("certain", "whether they went round until they died", |row| Some(row.item.certain)),

@@ -7,8 +7,8 @@ use calumma_analysis::alert::{AlertLimits, Reading};
 use calumma_analysis::{System, SystemReport};
 use calumma_cfs::frames::{Entry, Suspects};
 use calumma_cfs_analysis::{Cfs, Found, Spread};
-use calumma_sketch::FlowKey;
 use calumma_sketch::table::Rank;
+use calumma_sketch::{FlowKey, KeyKind};
 use prometheus::Registry;
 use serde_json::{Value, json};
 
@@ -232,4 +232,23 @@ fn a_black_hole_takes_flows_that_are_pinned() {
         let [hole] = &found.black_holes[..] else { panic!("{:?}", found.losses) };
         assert_eq!((&*hole.place.from, hole.packets), ("s1:in", 30));
     }
+}
+
+/// A Tofino's rows have no flows of IPv6, whose packets it counts all the same.
+#[test]
+fn flows_that_are_in_no_register_make_their_number_unknown() {
+    let found = |has_rows: bool, flows: u64| {
+        let mut network = three_edges(json!({}));
+        network.rows = if has_rows { vec![0] } else { Vec::new() };
+        network.windows.iter_mut().for_each(|window| window.keys = KeyKind::Dual);
+        network.count_of(0, &flow(1, 2, 3), 5, (Entry::ENTERED, 64));
+        let totals = &mut network.at("e1").totals;
+        (totals.packets, totals.refused_packets, totals.refused) = (45, 40, flows);
+        let found = network.report().findings;
+        assert_eq!(found.flows_total.is_some(), found.coverage.is_some());
+        (found.flows_total.is_some(), found.loops_watched, found.superspreaders_complete)
+    };
+    assert_eq!(found(true, 0), (false, false, false));
+    assert_eq!(found(true, 9), (true, false, true), "of IPv4, as far as anybody knows");
+    assert_eq!(found(false, 9), (true, true, true));
 }

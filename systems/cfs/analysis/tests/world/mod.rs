@@ -10,7 +10,7 @@ use calumma_analysis::{
 };
 use calumma_analysis::{Delivery, run::AnySide};
 use calumma_cfs::frames::{
-    Ends, Entry, OFFER, Setup, Totals, Unentered, WORDS_SINCE, Window, salt,
+    Ends, Entry, OFFER, ROWS_GUARD, Setup, Totals, Unentered, WORDS_SINCE, Window, salt,
 };
 use calumma_cfs_analysis::{Cfs, Found};
 use calumma_epoch::{EpochClock, Guards};
@@ -35,6 +35,8 @@ pub(crate) struct Network {
     pub(crate) doubts: Vec<Vec<String>>,
     /// Nodes with the version before that in which words follow from wide keys.
     pub(crate) older: Vec<usize>,
+    /// Nodes whose tables have rows.
+    pub(crate) rows: Vec<usize>,
     pub(crate) window: u64,
 }
 
@@ -90,8 +92,9 @@ impl Network {
         };
         let analysis = Cfs.start(&deployment).unwrap().unwrap();
         let (windows, late, doubts) = (Vec::new(), Vec::new(), Vec::new());
+        let (older, rows, window) = (Vec::new(), Vec::new(), 1000);
         let mut network =
-            Self { keys, nodes, analysis, windows, late, doubts, older: Vec::new(), window: 1000 };
+            Self { keys, nodes, analysis, windows, late, doubts, older, rows, window };
         network.begin();
         network
     }
@@ -233,7 +236,11 @@ impl Network {
     }
 
     fn version_of(&self, at: usize) -> u8 {
-        if self.older.contains(&at) { WORDS_SINCE - 1 } else { OFFER.highest }
+        match (self.older.contains(&at), self.rows.contains(&at)) {
+            (true, _) => WORDS_SINCE - 1,
+            (_, true) => ROWS_GUARD,
+            (false, false) => OFFER.highest,
+        }
     }
 
     /// What a node measures by.
