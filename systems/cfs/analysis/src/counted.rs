@@ -53,8 +53,8 @@ impl Monitored {
         &self.flows[number]
     }
 
-    /// The keys of flows that may have so many packets, where `uncounted` that entered may be of any
-    /// flow; where nobody knows how many these are, of flows that have so many.
+    /// The keys of flows that may have so many packets, where `uncounted` that entered may be of
+    /// any flow; where nobody knows how many these are, of flows that have so many.
     pub(crate) fn heavy(
         &self,
         packets: u64,

@@ -5,9 +5,9 @@
 //! Else those that have a count are known, and only the others are estimated, from registers that
 //! flows with a count leave too small: the fewer they are, the less it is wrong.
 //!
-//! Flows that were pinned are no sample of all, and neither are those from host to host of one edge,
-//! which come before others there: where something is estimated from a share, it is that of the
-//! other flows, which were chosen by their hashes.
+//! Flows that were pinned are no sample of all, and neither are those from host to host of one
+//! edge, which come before others there: where something is estimated from a share, it is that of
+//! the other flows, which were chosen by their hashes.
 
 use std::collections::HashMap;
 

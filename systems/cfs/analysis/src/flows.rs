@@ -42,8 +42,8 @@ pub(crate) struct Judged {
     pub(crate) exact: bool,
     /// Whether none was: it is the count of the edge where the flow entered.
     is_whole: bool,
-    /// Whether it was pinned, or goes from host to host of one edge: its hash has no part in that it
-    /// has a count.
+    /// Whether it was pinned, or goes from host to host of one edge: its hash has no part in that
+    /// it has a count.
     pub(crate) comes_first: bool,
     /// The smallest and the largest time to live of its packets at its node, where that is known.
     pub(crate) ttls: Option<[u8; 2]>,

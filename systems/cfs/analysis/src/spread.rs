@@ -12,10 +12,10 @@
 //! * at most: each destination seen stands for 1 / (1 - (1 - c)^m) of them, m being the flows to it
 //!   that are monitored (Horvitz and Thompson). It has k >= m, so that is too many.
 //!
-//! These suppose that flows are monitored alike, those to one edge as those to another, which nobody
-//! knows. What holds whatever is monitored elsewhere: at least there are as many as are seen, and as
-//! the flows say that the source's edge itself chose by their hashes ([`Chosen`]); at most one more
-//! for each flow that is not monitored.
+//! These suppose that flows are monitored alike, those to one edge as those to another, which
+//! nobody knows. What holds whatever is monitored elsewhere: at least there are as many as are
+//! seen, and as the flows say that the source's edge itself chose by their hashes ([`Chosen`]); at
+//! most one more for each flow that is not monitored.
 
 use std::net::{IpAddr, Ipv6Addr};
 

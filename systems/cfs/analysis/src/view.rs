@@ -143,8 +143,8 @@ impl<'a> NodeView<'a> {
         [evicted, refused, filtered, crowded, refused_packets, evicted_packets] == [0; 6]
     }
 
-    /// Whether it saw flows of IPv6 although its table has rows, which are for IPv4: these are in none
-    /// of its registers. It may have where it refused other flows as well.
+    /// Whether it saw flows of IPv6 although its table has rows, which are for IPv4: these are in
+    /// none of its registers. It may have where it refused other flows as well.
     pub(crate) fn has_others(&self) -> bool {
         let Totals { evicted, refused, filtered, refused_packets, .. } = self.window.totals;
         self.has_rows && refused_packets > 0 && [evicted, refused, filtered] == [0; 3]
@@ -157,8 +157,8 @@ impl<'a> NodeView<'a> {
     }
 
     /// Whether it watched every flow that it saw for loops: those with an entry, and those without
-    /// by its guard, which had room for all that it suspected. Those of Tofinos watch no IPv6, which
-    /// is in no entry there either.
+    /// by its guard, which had room for all that it suspected. Those of Tofinos watch no IPv6,
+    /// which is in no entry there either.
     pub(crate) fn has_watched(&self) -> bool {
         let is_for_all = !self.has_rows || self.window.keys == KeyKind::Ipv4;
         let has_room = || self.window.suspects.as_ref().is_some_and(|of| of.missed == 0);

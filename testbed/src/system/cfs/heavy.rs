@@ -92,7 +92,7 @@ mod tests {
     use crate::workload::host_address;
 
     /// Of a flow of ten packets that entered, what is wrong with a report that says this besides.
-    fn contradiction(more: Value) -> Option<String> {
+    fn contradiction(mut more: Value) -> Option<String> {
         let path = Path::new(".");
         let topology = Topology::load("leaf-spine:2x2", path, LinkQuality::default()).unwrap();
         let key = WideKey::v4(host_address(0, 0), host_address(1, 0), 7, 53, 17);
@@ -112,7 +112,6 @@ mod tests {
             "path_changes": [],
         });
         let flow = serde_json::to_value(Flow::from(&key)).unwrap();
-        let mut more = more;
         for it in more["heavy_changes"].as_array_mut().into_iter().flatten() {
             it.as_object_mut().unwrap().extend(flow.as_object().unwrap().clone());
         }
