@@ -25,12 +25,19 @@ pub struct LinkSums {
 }
 
 impl LinkSums {
-    /// The largest difference that is counted, either way: 4.3 s. Clocks that are further apart
-    /// measure nothing, and sums of smaller ones don't overflow.
+    /// The largest difference, either way: 4.3 s. Larger ones are counted as this, so that sums
+    /// don't overflow, and the link [is cut](Self::is_cut).
     pub const MOST_NS: u64 = 1 << 32;
 
     fn none(from: u32, to: u32) -> Self {
         Self { from, to, packets: 0, sum_ns: 0, min_ns: i64::MAX, max_ns: i64::MIN }
+    }
+
+    /// Whether a difference may have been larger than it was counted: clocks that are so far apart
+    /// measure nothing.
+    pub fn is_cut(&self) -> bool {
+        let largest_ns = self.min_ns.unsigned_abs().max(self.max_ns.unsigned_abs());
+        largest_ns >= Self::MOST_NS
     }
 
     /// Adds what others have summed up of the same link.
@@ -69,13 +76,11 @@ impl Links {
     }
 
     /// Adds a packet that one switch sent at `sent_ns` and the next one received at `received_ns`,
-    /// each by its own clock. Differences beyond [`LinkSums::MOST_NS`] are not counted.
+    /// each by its own clock. Differences beyond [`LinkSums::MOST_NS`] count as that.
     #[inline]
     pub fn add(&mut self, (from, sent_ns): (u32, u64), (to, received_ns): (u32, u64)) {
-        if received_ns.abs_diff(sent_ns) > LinkSums::MOST_NS {
-            return;
-        }
-        let ns = received_ns.wrapping_sub(sent_ns).cast_signed();
+        let apart_ns = received_ns.abs_diff(sent_ns).min(LinkSums::MOST_NS).cast_signed();
+        let ns = if received_ns < sent_ns { -apart_ns } else { apart_ns };
         if let Some(of) = self.of(from, to) {
             of.merge(&LinkSums { from, to, packets: 1, sum_ns: ns, min_ns: ns, max_ns: ns });
         }
@@ -158,16 +163,28 @@ mod tests {
     }
 
     #[test]
-    fn clocks_that_are_seconds_apart_count_nothing() {
+    fn links_are_cut_where_clocks_are_seconds_apart() {
         let mut links = Links::new(4);
-        links.add((1, LinkSums::MOST_NS + 1), (2, 0));
-        links.add((1, 0), (2, LinkSums::MOST_NS + 1));
-        assert_eq!((links.sums(), links.refused()), (Vec::new(), 0));
-        links.add((1, LinkSums::MOST_NS), (2, 0));
-        links.add((1, 0), (2, LinkSums::MOST_NS));
         let most = LinkSums::MOST_NS as i64;
-        let of = LinkSums { from: 1, to: 2, packets: 2, sum_ns: 0, min_ns: -most, max_ns: most };
-        assert_eq!(links.sums(), [of]);
+        links.add((1, LinkSums::MOST_NS - 1), (2, 0));
+        links.add((1, 0), (2, LinkSums::MOST_NS - 1));
+        links.add((3, u64::MAX), (2, 0));
+        links.add((4, 0), (2, LinkSums::MOST_NS + 1));
+        let of = |from, packets, sum_ns, (min_ns, max_ns)| LinkSums {
+            from,
+            to: 2,
+            packets,
+            sum_ns,
+            min_ns,
+            max_ns,
+        };
+        let all = [
+            of(1, 2, 0, (1 - most, most - 1)),
+            of(3, 1, -most, (-most, -most)),
+            of(4, 1, most, (most, most)),
+        ];
+        assert_eq!((links.sums(), links.refused()), (all.to_vec(), 0));
+        assert_eq!(all.map(|of| of.is_cut()), [false, true, true]);
         links.clear();
         assert_eq!(links.sums(), []);
     }

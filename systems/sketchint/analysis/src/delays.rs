@@ -7,7 +7,7 @@ use crate::report::{FlowReport, HopReport, InSwitches, PathReport};
 use crate::view::{FlowView, SinkView};
 
 /// A latency that is as long as a stack can say, or longer.
-const LONGEST_NS: u32 = u32::MAX - 1;
+pub(crate) const LONGEST_NS: u32 = u32::MAX - 1;
 
 /// Latencies of all packets of a flow in a window, as flow records have them: rounded to
 /// microseconds.

@@ -35,7 +35,12 @@ pub(crate) fn times(collected: &Collected<Delivered>) -> Times {
 }
 
 /// All links of paths that are known whole, those of most packets first.
-pub(crate) fn all(sinks: &[SinkView], times: &Times, names: &Names) -> Vec<LinkReport> {
+/// `are_all` where no sink is missing and all are sound.
+pub(crate) fn all(
+    (sinks, are_all): (&[SinkView], bool),
+    times: &Times,
+    names: &Names,
+) -> Vec<LinkReport> {
     let mut packets: BTreeMap<(u32, u32), u64> = BTreeMap::new();
     let mut sums: BTreeMap<(u32, u32), LinkSums> = BTreeMap::new();
     for sink in sinks {
@@ -53,9 +58,9 @@ pub(crate) fn all(sinks: &[SinkView], times: &Times, names: &Names) -> Vec<LinkR
             sums.entry((of.from, of.to)).and_modify(|sum| sum.merge(of)).or_insert(*of);
         }
     }
-    let are_known = sinks.iter().all(SinkView::knows_paths);
+    let are_known = are_all && sinks.iter().all(SinkView::knows_paths);
     // Where an lcore had no room for a link, the others' sums lack what it saw.
-    let have_all = sinks.iter().all(|sink| sink.window.links_full == 0);
+    let have_all = are_all && sinks.iter().all(|sink| sink.window.links_full == 0);
     let link = |((from, to), packets): ((u32, u32), u64)| {
         let sums = sums.get(&(from, to)).filter(|_| have_all);
         let latency = sums.and_then(|of| latency(of, times));
@@ -77,6 +82,9 @@ pub(crate) fn all(sinks: &[SinkView], times: &Times, names: &Names) -> Vec<LinkR
 /// How long packets were on a link, and by how much that may be wrong for what is not known of the
 /// clocks, and of when packets arrived; `None` where either has no bound.
 fn latency(of: &LinkSums, times: &Times) -> Option<(LinkLatency, f64, f64)> {
+    if of.is_cut() {
+        return None;
+    }
     let (from, to) = (times.get(&of.from)?, times.get(&of.to)?);
     let apart_ns = i128::from(to.clock.offset_ns) - i128::from(from.clock.offset_ns);
     let clock_error_ns = from.clock.error_ns.saturating_add(to.clock.error_ns);

@@ -9,6 +9,7 @@ use calumma_sketchint::frames::Layout;
 use calumma_wire::SwitchKind;
 
 use crate::changes::{self, Last};
+use crate::delays::LONGEST_NS;
 use crate::local::largest_first;
 use crate::report::{Heavy, Latency, NodeReport, Packets, Queue};
 use crate::view::{Names, SinkView};
@@ -46,9 +47,12 @@ impl Own {
     /// Its queue, as packets have met it.
     fn queue(&self, of: &NodeSums) -> Option<Queue> {
         let unit = self.kind.map(|_| if self.is_tofino() { "cells" } else { "packets" });
+        // A switch of which nothing came may have polled so.
+        let is_software = self.kind.is_some() && !self.is_tofino();
+        let at_least = self.means.map_or(is_software, |means| means.has(Means::QUEUE_AT_LEAST));
         (of.queued > 0).then(|| Queue {
             unit: unit.map(str::to_owned),
-            at_least: self.means.is_some_and(|means| means.has(Means::QUEUE_AT_LEAST)),
+            at_least,
             packets: of.queued,
             mean: of.queue_sum as f64 / of.queued as f64,
             max: of.queue_max,
@@ -56,9 +60,9 @@ impl Own {
     }
 }
 
-/// All switches that packets came by.
+/// All switches that packets came by. `are_all` where no sink is missing and all are sound.
 pub(crate) fn all(
-    sinks: &[SinkView],
+    (sinks, are_all): (&[SinkView], bool),
     last: Option<&Last>,
     (names, owns): (&Names, &BTreeMap<u32, Own>),
     layout: &Layout,
@@ -67,7 +71,7 @@ pub(crate) fn all(
     for of in sinks.iter().flat_map(|sink| &sink.window.nodes) {
         sum_up(&mut sums, of);
     }
-    let mut latencies = latencies(sinks);
+    let mut known = known(sinks);
     // Flows by the switches that they may have come by.
     let heavy = u64::from(layout.heavy_packets);
     let mut hitters: BTreeMap<u32, Vec<Heavy>> = BTreeMap::new();
@@ -99,11 +103,12 @@ pub(crate) fn all(
     // Each of them may have been at any switch.
     let not_told_apart =
         sinks.iter().fold(0_u64, |sum, sink| sum.saturating_add(sink.window.totals.nodes_full));
-    let are_counted = sinks.iter().all(|sink| {
-        let is_counted = |row: &calumma_sketch::sketchint::FlowRow<_>| row.has_inflation;
-        let rows = &sink.window.rows;
-        sink.has_all() && sink.window.totals.inflated_full == 0 && rows.iter().all(is_counted)
-    });
+    let are_counted = are_all
+        && sinks.iter().all(|sink| {
+            let is_counted = |row: &calumma_sketch::sketchint::FlowRow<_>| row.has_inflation;
+            let rows = &sink.window.rows;
+            sink.has_all() && sink.window.totals.inflated_full == 0 && rows.iter().all(is_counted)
+        });
     let report = |(node, of): (u32, NodeSums)| {
         // By towers nothing is certain.
         let certain = sinks.iter().filter(|sink| sink.is_sound).flat_map(|sink| {
@@ -111,14 +116,14 @@ pub(crate) fn all(
             of_node.filter(|of| sink.window.has_inflation(&of.key))
         });
         let inflated: u64 = certain.map(|of| u64::from(of.count)).sum();
+        let is_known = !sinks.iter().any(|sink| sink.is_cut_at(node));
+        let inflated = if is_known { inflated } else { 0 };
         let mut heavy_hitters = hitters.remove(&node).unwrap_or_default();
         largest_first(&mut heavy_hitters);
         let at_most = of.packets.saturating_add(not_told_apart);
-        let Packets { packets, at_least, at_most } = Packets::between(of.packets, Some(at_most));
-        let (latency_us, latency_sinks) = match latencies.remove(&node) {
-            Some((of, sinks)) => (latency(&of), sinks),
-            None => (latency(&NodeSums::none(node)), Vec::new()),
-        };
+        let at_most = are_all.then_some(at_most);
+        let Packets { packets, at_least, at_most } = Packets::between(of.packets, at_most);
+        let (known, latency_sinks) = known.remove(&node).unwrap_or_else(|| none(node));
         let own = owns.get(&node).copied().unwrap_or_default();
         let (stamp, stamp_error_us) = own.stamp();
         NodeReport {
@@ -130,13 +135,14 @@ pub(crate) fn all(
             packets,
             at_least,
             at_most,
-            latency_us,
+            latency_us: latency(&known),
             latency_sinks,
-            queue: own.queue(&of),
-            inflated: are_counted.then_some(inflated),
+            queue: own.queue(&known),
+            inflated: (are_counted && is_known).then_some(inflated),
             inflated_at_least: inflated,
             heavy_hitters,
-            heavy_hitters_complete: not_told_apart == 0
+            heavy_hitters_complete: are_all
+                && not_told_apart == 0
                 && are_known
                 && sinks.iter().all(SinkView::knows_large),
             heavy_changes: changes
@@ -151,15 +157,21 @@ fn sum_up(sums: &mut BTreeMap<u32, NodeSums>, of: &NodeSums) {
     sums.entry(of.node).and_modify(|sum| add(sum, of)).or_insert_with(|| of.clone());
 }
 
-/// Latencies at each switch, and the sinks whose packets had them: those that tell all switches
-/// apart.
-fn latencies(sinks: &[SinkView]) -> BTreeMap<u32, (NodeSums, Vec<String>)> {
+/// A switch that no sink knows anything of.
+fn none(node: u32) -> (NodeSums, Vec<String>) {
+    (NodeSums::none(node), Vec::new())
+}
+
+/// What packets met at each switch, and the sinks which say how long it had them: of those alone
+/// that recorded all their packets and tell all switches apart.
+fn known(sinks: &[SinkView]) -> BTreeMap<u32, (NodeSums, Vec<String>)> {
     let mut all: BTreeMap<u32, (NodeSums, Vec<String>)> = BTreeMap::new();
-    for sink in sinks.iter().filter(|sink| sink.window.totals.nodes_full == 0) {
-        for of in sink.window.nodes.iter().filter(|of| of.latencies.count() != Some(0)) {
-            let at = all.entry(of.node).or_insert_with(|| (NodeSums::none(of.node), Vec::new()));
-            add(&mut at.0, of);
-            at.1.push(sink.name.clone());
+    let knows = |sink: &&SinkView| sink.is_sound && sink.window.totals.nodes_full == 0;
+    for sink in sinks.iter().filter(knows) {
+        for of in &sink.window.nodes {
+            let (sum, sinks) = all.entry(of.node).or_insert_with(|| none(of.node));
+            add(sum, of);
+            sinks.extend((of.latencies.count() != Some(0)).then(|| sink.name.clone()));
         }
     }
     all
@@ -184,14 +196,20 @@ fn latency(of: &NodeSums) -> Latency {
     let us = |ns: f64| ns / 1000.0;
     // No quantile is beyond the longest, or below the least.
     let range = (f64::from(of.min_ns), f64::from(of.max_ns));
-    let quantile = |q| of.latencies.quantile(q).map(|ns| us(ns.max(range.0).min(range.1)));
+    let longest = f64::from(LONGEST_NS);
+    let is_known = |ns: &f64| *ns < longest;
+    let quantile = |q| {
+        let ns = of.latencies.quantile(q)?.max(range.0).min(range.1);
+        (ns * (1.0 + Histogram::ERROR) < longest || range.1 < longest).then(|| us(ns))
+    };
+    let mean = of.sum_ns as f64 / known as f64;
     Latency {
-        mean: Some(us(of.sum_ns as f64 / known as f64)),
-        min: Some(us(range.0)),
+        mean: (range.1 < longest).then(|| us(mean)),
+        min: Some(range.0).filter(is_known).map(us),
         p50: quantile(0.5),
         p90: quantile(0.9),
         p99: quantile(0.99),
-        max: Some(us(range.1)),
+        max: Some(range.1).filter(is_known).map(us),
         error: Histogram::ERROR,
     }
 }

@@ -183,7 +183,8 @@ pub struct Estimated {
     pub confidence: f64,
 }
 
-/// A latency over all packets of a switch, in microseconds; null where none is known.
+/// A latency over all packets of a switch, in microseconds; null where none is known, or what is
+/// known is cut at the longest that stacks can say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// The mean, exactly.
@@ -239,19 +240,19 @@ pub struct NodeReport {
     /// By how much that may be wrong at most, in microseconds; null where that is not known.
     #[serde(default)]
     pub stamp_error_us: Option<f64>,
-    /// Packets that it said something of to sinks that delivered, each as often as it came by. Null
-    /// where that is not known exactly: a sink could not tell all switches apart.
+    /// Packets that it said something of to sinks, each as often as it came by. Null where that is
+    /// not known exactly: a sink is missing, not sound, or could not tell all switches apart.
     pub packets: Option<u64>,
     /// No fewer than this.
     #[serde(default)]
     pub at_least: u64,
-    /// And no more; null in reports of older releases that don't say it.
+    /// And no more; null where a sink is missing or not sound, and in reports of older releases.
     #[serde(default)]
     pub at_most: Option<u64>,
     /// How long it had those of them that `latency_sinks` received.
     pub latency_us: Latency,
-    /// The sinks that `latency_us` is of: of those that its packets came to, all that can tell
-    /// switches apart.
+    /// The sinks that `latency_us` is of: of those its packets came to, sound ones that can tell
+    /// all switches apart.
     #[serde(default)]
     pub latency_sinks: Vec<String>,
     /// Its queue; null where it says nothing of it.
@@ -262,7 +263,7 @@ pub struct NodeReport {
     pub inflated_at_least: u64,
     /// Flows of which more packets came by than the threshold, or may have.
     pub heavy_hitters: Vec<Heavy>,
-    /// Whether these are all, of the sinks that delivered.
+    /// Whether these are all.
     pub heavy_hitters_complete: bool,
     /// Flows of which so many more or fewer came by than in the window before; null without one.
     pub heavy_changes: Option<Vec<Change>>,
@@ -290,7 +291,7 @@ pub struct LinkReport {
     /// The one that they came to.
     pub to: String,
     /// Packets whose whole path is known and has this link, each as often as it came by; null where
-    /// a sink does not know all paths.
+    /// a sink is missing, is not sound, or does not know all paths.
     pub packets: Option<u64>,
     /// No fewer than this.
     pub at_least: u64,

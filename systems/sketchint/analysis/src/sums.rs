@@ -2,7 +2,7 @@
 
 use calumma_sketch::sketchint::{Cell, Quarters};
 
-use crate::delays::least_ns;
+use crate::delays::{LONGEST_NS, least_ns};
 
 /// What some of the latencies don't exceed, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -11,7 +11,7 @@ pub(crate) struct Quantile {
     pub(crate) number: Option<f64>,
     /// No less than this.
     pub(crate) low: f64,
-    /// And no more.
+    /// And no more; infinite where it is as long as a stack can say, or longer.
     pub(crate) high: f64,
 }
 
@@ -52,6 +52,16 @@ impl Sum {
     /// What so many of 100 of the latencies don't exceed, none of which is below `least`; `None`
     /// where none is known.
     pub(crate) fn quantile(&self, percent: u64, least: u32) -> Option<Quantile> {
+        // Latencies that are cut have the order that they had: where one is not as long as a stack
+        // can say, neither was it before.
+        let of = self.quantile_of_cut(percent, least)?;
+        let is_known = of.high < f64::from(LONGEST_NS);
+        let (number, high) = if is_known { (of.number, of.high) } else { (None, f64::INFINITY) };
+        Some(Quantile { number, high, ..of })
+    }
+
+    /// The same of the latencies as stacks say them.
+    fn quantile_of_cut(&self, percent: u64, least: u32) -> Option<Quantile> {
         let rank = (self.known * percent).div_ceil(100).max(1);
         let (mut low, mut high) = self.by_sum(rank, least)?;
         let mut number = None;

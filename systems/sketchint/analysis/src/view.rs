@@ -9,7 +9,7 @@ use calumma_sketch::sketchint::{FlowRow, NodeSums, Pair, Path, flow_word};
 use calumma_sketch::{FlowKey, HashFamily, Hashes, Key, KeyKind, WideKey};
 use calumma_sketchint::frames::Window;
 
-use crate::delays::in_switches;
+use crate::delays::{LONGEST_NS, in_switches};
 use crate::report::{Estimated, FlowReport, HopReport, Packets, PathReport};
 use crate::sampling::{Beside, Sample};
 use crate::sums::{Quantile, Sum};
@@ -42,7 +42,7 @@ pub(crate) struct SinkView {
     /// Whether it recorded all packets for its hosts, in the right window.
     pub(crate) is_sound: bool,
     /// Packets that say nothing by no chance, where only a share carries INT; `None` where all do,
-    /// or not all sources are known.
+    /// or not all sources and sinks are known.
     pub(crate) beside: Option<Beside>,
     /// Packets beside its rows that may have come by switches without saying so.
     pub(crate) silent: u64,
@@ -69,7 +69,7 @@ pub(crate) struct HopView {
     pub(crate) estimate: Option<Estimated>,
     /// Packets whose latency is known, exactly.
     pub(crate) latencies: Option<u64>,
-    /// Bounds of the mean in nanoseconds.
+    /// Bounds of the mean in nanoseconds, of which the upper may be infinite.
     pub(crate) mean: Option<(f64, f64)>,
     pub(crate) min_ns: Option<u32>,
     pub(crate) max_ns: Option<u32>,
@@ -248,6 +248,12 @@ impl SinkView {
         nodes.binary_search_by_key(&node, |of| of.node).ok().map(|at| &nodes[at])
     }
 
+    /// Whether packets may have been longer at a switch than stacks can say. By a longer mean fewer
+    /// are inflated, and more if they were longer themselves.
+    pub(crate) fn is_cut_at(&self, node: u32) -> bool {
+        self.node(node).is_some_and(|of| of.max_ns >= LONGEST_NS)
+    }
+
     /// The switches that a flow came by: those of its rows' paths, in their order, and the sink
     /// itself. Of a flow without rows all that it may have come by.
     pub(crate) fn nodes_of(&self, flow: &FlowView<'_>) -> Vec<u32> {
@@ -326,6 +332,9 @@ impl SinkView {
         let inflated = self.inflated(flow, node);
         if flow.is_exact || self.has_all() {
             let mean = (cell.known > 0).then(|| cell.sum as f64 / cell.known as f64);
+            // All that were as long as a stack can say may have been longer.
+            let is_known = cell.max < LONGEST_NS;
+            let longest_mean = |mean| if is_known { mean } else { f64::INFINITY };
             let least = known.map_or(0, |of| of.min_ns);
             return HopView {
                 node,
@@ -335,11 +344,11 @@ impl SinkView {
                 },
                 estimate: self.estimate(flow, node),
                 latencies: Some(cell.known),
-                mean: mean.map(|mean| (mean, mean)),
-                min_ns: cell.min.filter(|_| cell.known > 0),
-                max_ns: (cell.known > 0).then_some(cell.max),
+                mean: mean.map(|mean| (mean, longest_mean(mean))),
+                min_ns: cell.min.filter(|&least| cell.known > 0 && least < LONGEST_NS),
+                max_ns: (cell.known > 0 && is_known).then_some(cell.max),
                 quantiles: [50, 90, 99].map(|percent| cell.quantile(percent, least)),
-                inflated,
+                inflated: inflated.filter(|_| is_known),
             };
         }
         let pair = self.hashes(&flow.key).map(|hashes| flow_word(&hashes));
@@ -361,7 +370,8 @@ impl SinkView {
         let range = known.filter(|of| of.min_ns <= of.max_ns);
         let mean = range.filter(|_| self.is_sound).map(|of| {
             let range = (f64::from(of.min_ns), f64::from(of.max_ns));
-            cell.mean_with(others, latency, range)
+            let (low, high) = cell.mean_with(others, latency, range);
+            (low, if of.max_ns < LONGEST_NS { high } else { f64::INFINITY })
         });
         let named = self.seen(flow).is_some_and(|path| path.nodes().contains(&node));
         let packets = match at_own {
@@ -402,11 +412,12 @@ impl HopView {
 
     pub(crate) fn report(&self, names: &Names) -> HopReport {
         let us = |ns: f64| ns / 1000.0;
+        let bound = |ns: f64| ns.is_finite().then(|| us(ns));
         let mean = self.mean.filter(|mean| mean.0 == mean.1);
         let [p50, p90, p99] = self.quantiles;
         let number = |of: Option<Quantile>| of?.number.map(us);
         let low = |of: Option<Quantile>| of.map(|of| us(of.low));
-        let high = |of: Option<Quantile>| of.map(|of| us(of.high));
+        let high = |of: Option<Quantile>| bound(of?.high);
         HopReport {
             of: None,
             node: names.of(self.node),
@@ -415,7 +426,7 @@ impl HopView {
             latencies: self.latencies,
             mean_us: mean.map(|mean| us(mean.0)),
             mean_min_us: self.mean.map(|mean| us(mean.0)),
-            mean_max_us: self.mean.map(|mean| us(mean.1)),
+            mean_max_us: self.mean.and_then(|mean| bound(mean.1)),
             min_us: self.min_ns.map(|ns| us(ns.into())),
             max_us: self.max_ns.map(|ns| us(ns.into())),
             p50_us: number(p50),

@@ -9,6 +9,7 @@ use calumma_sketchint::frames::{Entered, Layout, NO_TIME, Passed, Window};
 use calumma_wire::{Role, Side, SideKind};
 
 use crate::changes::{self, Last};
+use crate::delays::LONGEST_NS;
 use crate::links;
 use crate::local;
 use crate::memory::Memory;
@@ -145,7 +146,10 @@ impl Windows {
         let entered = sources::sum(collected);
         let sink = |delivery| self.sink(first, delivery, &mut problems);
         let mut sinks: Vec<SinkView> = collected.nodes.iter().filter_map(sink).collect();
-        if let Some(entered) = entered.filter(|_| self.limits.share < 1.0) {
+        let of_sinks = collected.nodes.iter().filter(|of| of.node.role != Role::Transit);
+        let is_sound = |sink: &&SinkView| sink.is_sound;
+        let are_all = sinks.iter().filter(is_sound).count() == of_sinks.count();
+        if let Some(entered) = entered.filter(|_| self.limits.share < 1.0 && are_all) {
             let beside = Some(Beside::of(&entered, &sinks));
             sinks.iter_mut().for_each(|sink| sink.beside = beside);
         }
@@ -161,8 +165,8 @@ impl Windows {
             state: state.to_owned(),
             config: self.config(),
             coverage: covered(&sinks, entered),
-            nodes: nodes::all(&sinks, last.as_ref(), (names, &owns), &self.layout),
-            links: links::all(&sinks, &links::times(collected), names),
+            nodes: nodes::all((&sinks, are_all), last.as_ref(), (names, &owns), &self.layout),
+            links: links::all((&sinks, are_all), &links::times(collected), names),
             flows: self.flows(&sinks),
             path_changes: changes::paths(&sinks, last.as_ref(), names),
             loops: loops(&sinks, names),
@@ -373,15 +377,16 @@ fn inflated(sinks: &[SinkView], start_ns: u64, names: &Names) -> Vec<Inflated> {
                 true => (By::Rows, 0),
                 false => (By::Towers, sink.window.totals.inflated_full),
             };
+            let is_known = !sink.is_cut_at(of.node) && of.max_ns < LONGEST_NS;
             let time = (of.last_us != NO_TIME).then(|| start_ns + 1000 * u64::from(of.last_us));
             Inflated {
                 flow: Flow::from(&of.key),
                 sink: sink.name.clone(),
                 node: names.of(of.node),
                 by,
-                count: (beyond == 0).then_some(of.count),
-                at_least: of.count,
-                at_most: Some(u64::from(of.count).saturating_add(beyond)),
+                count: (beyond == 0 && is_known).then_some(of.count),
+                at_least: if is_known { of.count } else { 0 },
+                at_most: is_known.then(|| u64::from(of.count).saturating_add(beyond)),
                 max_us: f64::from(of.max_ns) / 1000.0,
                 last_unix_ns: time,
             }

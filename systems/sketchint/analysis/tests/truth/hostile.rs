@@ -69,7 +69,7 @@ fn sinks_that_say_too_much_make_no_small_sums() {
     let mut network = Network::new(layout(shape), 1);
     let packet =
         Packet { flow: 1, path: 1, latencies: [9; 3], own: 9, lcore: 0, says: super::Says::All };
-    let deliver = |(name, id): (&str, u16)| {
+    let deliver = |(name, id): (&str, u16), unmarked: u64| {
         let side = network.sink(id.into(), std::slice::from_ref(&packet));
         let mut window = Window::decode(&side.body, &network.layout).unwrap();
         for packets in [&mut window.totals.packets, &mut window.totals.int_packets] {
@@ -77,7 +77,7 @@ fn sinks_that_say_too_much_make_no_small_sums() {
         }
         window.paths[0].packets = ALL;
         window.unclassified = u64::MAX;
-        window.unmarked = ALL;
+        window.unmarked = unmarked;
         for node in &mut window.nodes {
             (node.packets, node.queued, node.queue_sum) = (ALL, ALL, 0);
         }
@@ -90,19 +90,23 @@ fn sinks_that_say_too_much_make_no_small_sums() {
         let sides = vec![(SideKind::Egress, Some(side))];
         Delivery { node: Arc::new(node), sides, doubts: Vec::new(), end }
     };
-    let nodes = [("e2", 2), ("e3", 6)].map(deliver).into();
-    let epoch = network.window * EPOCHS;
-    let head = EpochHead { epoch, start_unix_ns: clock().start_of(epoch), length_ms: 1000 };
-    let collected = Collected { head, nodes, topology: None };
-    let (found, _) = network.windows.analyse(&collected, EPOCHS, "on");
-    let of = found.coverage.sinks;
-    assert_eq!((of.packets, of.int_packets, of.unmarked), (u64::MAX, u64::MAX, u64::MAX));
-    let at_s1 = found.nodes.iter().find(|node| node.node == "s1").unwrap();
-    assert_eq!((at_s1.at_least, at_s1.queue.as_ref().unwrap().packets), (u64::MAX, u64::MAX));
-    let link = found.links.iter().find(|link| link.to == "s1").unwrap();
-    assert_eq!(link.at_least, u64::MAX);
-    let many = found.flows.iter().flat_map(|flow| &flow.hops);
-    assert!(
-        many.map(|hop| hop.packets).all(|of| of.at_most.is_none_or(|most| most >= of.at_least))
-    );
+    let nodes = |unmarked| [("e2", 2), ("e3", 6)].map(|of| deliver(of, unmarked)).into();
+    // A sink is not sound that had packets without marks.
+    let both = [(nodes(0), true), (nodes(ALL), false)];
+    for (nodes, are_sound) in both {
+        let epoch = network.window * EPOCHS;
+        let head = EpochHead { epoch, start_unix_ns: clock().start_of(epoch), length_ms: 1000 };
+        let collected = Collected { head, nodes, topology: None };
+        let (found, _) = network.windows.analyse(&collected, EPOCHS, "on");
+        let of = found.coverage.sinks;
+        let unmarked = if are_sound { 0 } else { u64::MAX };
+        assert_eq!((of.packets, of.int_packets, of.unmarked), (u64::MAX, u64::MAX, unmarked));
+        let at_s1 = found.nodes.iter().find(|node| node.node == "s1").unwrap();
+        let queued = at_s1.queue.as_ref().map(|queue| queue.packets);
+        assert_eq!((at_s1.at_least, queued), (u64::MAX, are_sound.then_some(u64::MAX)));
+        let link = found.links.iter().find(|link| link.to == "s1").unwrap();
+        assert_eq!(link.at_least, u64::MAX);
+        let mut many = found.flows.iter().flat_map(|flow| &flow.hops).map(|hop| hop.packets);
+        assert!(many.all(|of| of.at_most.is_none_or(|most| most >= of.at_least)));
+    }
 }

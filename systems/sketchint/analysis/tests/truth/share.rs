@@ -63,6 +63,23 @@ fn draw(
     entered
 }
 
+/// Stacks that a sink may have had are missing by no chance, or are those of other windows.
+#[test]
+fn nothing_is_estimated_without_all_sinks() {
+    let shape = Shape { tower_words: 512, row_sets: 64, ..Shape::default() };
+    for misses_e3 in [false, true] {
+        let mut network = Network::with_share(layout(shape), 1, 0.25);
+        network.misses_e3 = misses_e3;
+        let (mut packets, _) = traffic(network.window);
+        let entered = draw(&network, 1 << 30, &mut packets, |_, _| Drawn::Carries);
+        network.entered = Some(entered);
+        let flows = network.report([&packets, &[]]).findings.flows;
+        assert!(flows.iter().all(|flow| flow.exact));
+        let mut hops = flows.iter().flat_map(|flow| &flow.hops);
+        assert_eq!(hops.any(|hop| hop.estimate.is_some()), !misses_e3);
+    }
+}
+
 /// What is estimated in windows of such shares, with what is true.
 fn estimates(
     share: u32,
