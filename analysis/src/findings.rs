@@ -38,7 +38,7 @@ pub struct SystemReport<F> {
     /// Whether every node that runs the system delivered all of the epoch, in time and by a clock
     /// that keeps to the guard.
     pub complete: bool,
-    /// Nodes of which something did not come in time.
+    /// Nodes of which something did not come in time, or may have packets of other epochs.
     pub missing_nodes: Vec<String>,
     /// Why the epoch is incomplete; empty where it is complete.
     pub incomplete_because: Vec<String>,

@@ -81,7 +81,7 @@ pub struct Delivery<S> {
     pub sides: Vec<(SideKind, Option<S>)>,
     /// Why its numbers may lack packets of the epoch, although all came: what it was late with, or
     /// others were, in this epoch or in one with the same timestamp bit. A side that may have other
-    /// epochs' packets counts as one that did not come.
+    /// epochs' packets counts as one that did not come, and so bounds nothing.
     pub doubts: Vec<String>,
     /// How the epoch ended there.
     pub end: NodeEnd,
@@ -93,7 +93,7 @@ impl<S> Delivery<S> {
         self.sides.iter().filter_map(|(kind, side)| Some((*kind, side.as_ref()?)))
     }
 
-    /// Whether all that the node sends of an epoch came in time.
+    /// Whether all that the node sends of an epoch came in time, and has packets of no other epoch.
     pub fn is_whole(&self) -> bool {
         self.end.late_packets.is_some() && self.sides.iter().all(|(_, side)| side.is_some())
     }
@@ -146,7 +146,8 @@ pub struct Collected<S> {
 }
 
 impl<S> Collected<S> {
-    /// The nodes of which something did not come in time.
+    /// The nodes of which something did not come in time, or was left out since it may have other
+    /// epochs' packets.
     pub fn missing_nodes(&self) -> Vec<String> {
         let missing = self.nodes.iter().filter(|delivery| !delivery.is_whole());
         missing.map(|delivery| delivery.node.name.clone()).collect()

@@ -12,10 +12,14 @@
 //! Pure; time is passed in, by a clock that is never set. Setting clocks right is chrony's or
 //! ptp4l's business.
 
+mod faults;
+
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use calumma_analysis::ClockOffset;
 use calumma_epoch::RESTART_NS;
+
+pub use self::faults::Faults;
 
 /// Exchanges that are remembered of an edge.
 const REMEMBERED: usize = 32;
@@ -274,7 +278,7 @@ pub fn deviations(clocks: &[Option<ClockEstimate>], guard_ns: u64) -> Vec<Option
 
 /// What is wrong with each node's clock, in words, where `guard_ns` is the clock guard; `name`
 /// gives the name of the node at a position.
-pub fn problems<'a>(
+pub fn wrong<'a>(
     clocks: &[ClockState],
     guard_ns: u64,
     name: impl Fn(usize) -> &'a str,
@@ -298,16 +302,26 @@ pub fn problems<'a>(
             format!("its clock was set {} by {by_ms:.1} ms", way(by_ns, "back", "ahead"))
         })
     };
-    let unknown = |for_ns: u64| {
-        format!("its clock was not compared for {:.1} s: it answers no probes", ms(for_ns) / 1e3)
-    };
     let all = deviations(&estimates, guard_ns).into_iter().zip(clocks);
     all.map(|(deviation, clock)| {
         let was_set = || clock.set_by_ns.and_then(was_set);
-        let unknown = || clock.unknown_for_ns.map(unknown);
-        deviation.map(deviating).or_else(was_set).or_else(unknown)
+        deviation.map(deviating).or_else(was_set)
     })
     .collect()
+}
+
+/// The same, and which clocks have not been compared of late.
+pub fn problems<'a>(
+    clocks: &[ClockState],
+    guard_ns: u64,
+    name: impl Fn(usize) -> &'a str,
+) -> Vec<Option<String>> {
+    let unknown = |for_ns: u64| {
+        let for_s = for_ns as f64 / 1e9;
+        format!("its clock was not compared for {for_s:.1} s: it answers no probes")
+    };
+    let all = wrong(clocks, guard_ns, name).into_iter().zip(clocks);
+    all.map(|(wrong, clock)| wrong.or_else(|| clock.unknown_for_ns.map(unknown))).collect()
 }
 
 #[cfg(test)]

@@ -2,8 +2,10 @@
 //! in the one before with the same timestamp bits.
 //!
 //! A packet says by one bit which epoch it is of. An epoch that a node ends when packets of the
-//! next one with its bit may have come has some of them, and that one lacks them. What comes
-//! between the two counts as late of the first, and may be early ones of the second. Only ends of
+//! next one with its bit may have come has some of them, and that one lacks them; those of the
+//! first that it then finds in its queues are counted in the second. What comes between the two
+//! counts as late of the first, and may be early ones of the second; what comes behind late ones
+//! may come when the second is open, and so may what others stamped late or held up. Only ends of
 //! windows matter: within a window, both are recorded together.
 //!
 //! Pure. ChameleMon, which knows the flows of late packets, has doubts of its own.
@@ -25,8 +27,21 @@ pub(crate) struct Came {
     pub(crate) flip_ns: u64,
     /// By how many it ended the window too late; 0 where it did not.
     pub(crate) take_ns: u64,
+    /// For how many it may have held packets up that it passed on; 0 where it ended the window in
+    /// time, and where others than what counts packets pass them on.
+    pub(crate) held_ns: u64,
     /// Whether it measured when it first connected.
     pub(crate) measured_before: bool,
+}
+
+/// What there is to doubt of a node's numbers in a window.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Doubted {
+    /// Why they may not be those of every packet, or may have other windows'. Of a node of which
+    /// something is missing there is nothing here.
+    pub(crate) because: Vec<String>,
+    /// Whether packets of other windows may be in them, so that they are not even lower bounds.
+    pub(crate) has_others: bool,
 }
 
 /// What windows leave in doubt of those after them, window by window.
@@ -51,38 +66,43 @@ impl Doubts {
     }
 
     /// What there is to doubt of each node in the window that begins with `epoch`, the next one.
-    pub(crate) fn of(&mut self, epoch: u64, nodes: &[Came]) -> Vec<Vec<String>> {
+    pub(crate) fn of(&mut self, epoch: u64, nodes: &[Came]) -> Vec<Doubted> {
         let before = epoch.saturating_sub(if self.window == 1 { 2 } else { self.window });
         let since = *self.since.get_or_insert(epoch);
         let left = self.left.get(&before).filter(|_| before >= since);
         let is_lost = before >= since && left.is_none();
         let is_before_all = |at: usize| left.is_none_or(|left| left[at].is_none());
-        let stamped = left.and_then(|left| self.stamped_late(before, left));
+        let goes_on = self.goes_on(epoch, nodes.iter());
+        let goes_on = goes_on.map(|how| format!("{how} a later one"));
+        let came_on = left.and_then(|left| self.goes_on(before, left.iter().flatten()));
+        let came_on = came_on.map(|how| format!("{how} this"));
         let of = |(at, came): (usize, &Came)| {
-            let mut doubts = Vec::new();
+            let is_unknown = is_lost && self.begun[at] || is_before_all(at) && came.measured_before;
+            let left = left.and_then(|left| left[at].as_ref());
+            let left = left.and_then(|left| left_by(before, left));
+            let left = left.or_else(|| is_unknown.then(|| unknown(before)));
+            let has_others = came.take_ns > 0 || left.is_some() || came_on.is_some();
+            let mut because = Vec::new();
             if came.take_ns > 0 {
                 let late_ms = came.take_ns as f64 / 1e6;
-                doubts.push(format!(
+                because.push(format!(
                     "it went on {late_ms:.1} ms too late, when packets of later epochs with the same \
                      timestamp bit may have come: what it counted is left out"
                 ));
             }
             if came.flip_ns > 0 {
                 let late_ms = came.flip_ns as f64 / 1e6;
-                doubts.push(format!(
+                because.push(format!(
                     "it stamped packets as of earlier epochs for {late_ms:.1} ms too long"
                 ));
             }
             // Of others it is known that something is missing.
             if came.all {
-                let is_unknown =
-                    is_lost && self.begun[at] || is_before_all(at) && came.measured_before;
-                let left = left.and_then(|left| left[at].as_ref());
-                doubts.extend(left.and_then(|left| left_by(before, left)));
-                doubts.extend(is_unknown.then(|| unknown(before)));
-                doubts.extend(stamped.clone());
+                because.extend(left);
+                because.extend(came_on.clone());
+                because.extend(goes_on.clone());
             }
-            doubts
+            Doubted { because, has_others }
         };
         let doubts = nodes.iter().enumerate().map(of).collect();
         for (begun, came) in self.begun.iter_mut().zip(nodes) {
@@ -94,35 +114,50 @@ impl Doubts {
         doubts
     }
 
-    /// Why packets of the window that began with `epoch` may be anywhere in later ones, if so.
-    fn stamped_late(&self, epoch: u64, left: &[Option<Came>]) -> Option<String> {
-        let flip_ns = left.iter().flatten().map(|came| came.flip_ns).max()?;
+    /// Why packets of the window that began with `epoch` may be anywhere in later ones, if so: up
+    /// to what their timestamp bit meant.
+    fn goes_on<'a>(&self, epoch: u64, nodes: impl Iterator<Item = &'a Came>) -> Option<String> {
+        let most = |(flip_ns, held_ns): (u64, u64), came: &Came| {
+            (flip_ns.max(came.flip_ns), held_ns.max(came.held_ns))
+        };
+        let (flip_ns, held_ns) = nodes.fold((0, 0), most);
         let guards = self.clock.guards();
         let last_ns = flip_ns.saturating_add(guards.flight_ns).saturating_add(2 * guards.clock_ns);
-        (flip_ns > 0 && last_ns >= self.clock.length_ns()).then(|| {
+        let how = if flip_ns > 0 && last_ns >= self.clock.length_ns() {
             let late_ms = flip_ns as f64 / 1e6;
             format!(
-                "packets were stamped as of epoch {epoch} and those after it for {late_ms:.1} ms too \
-                 long, so that some may have come when their timestamp bit meant this"
+                "were stamped as of epoch {epoch} and those after it for {late_ms:.1} ms too long"
             )
-        })
+        } else if held_ns > 0 {
+            let late_ms = held_ns as f64 / 1e6;
+            format!(
+                "of epoch {epoch} and those after it were held up for {late_ms:.1} ms where a node \
+                 stood still"
+            )
+        } else {
+            return None;
+        };
+        Some(format!("packets {how}, so that some may have come when their timestamp bit meant"))
     }
 }
 
-/// What a node leaves in doubt that went so through the window that began with `epoch`.
+/// What a node leaves in doubt that went so through the window that began with `epoch`: that some
+/// of that window's packets are in the next one with its timestamp bits, and the other way round.
 fn left_by(epoch: u64, came: &Came) -> Option<String> {
     if came.take_ns > 0 {
         let late_ms = came.take_ns as f64 / 1e6;
         return Some(format!(
             "what it counted from epoch {epoch} on, which has the same timestamp bits, ended \
-             {late_ms:.1} ms late and may have some of these packets"
+             {late_ms:.1} ms late and may have some of these packets, and these some of that: what it \
+             counted is left out"
         ));
     }
     if came.late_packets > 0 {
         let late = came.late_packets;
         return Some(format!(
             "{late} packets with its timestamp bits came before it was armed, or long after the \
-             epochs from {epoch} on: clocks may differ"
+             epochs from {epoch} on, and more may have come when it was: what it counted is left out; \
+             clocks may differ"
         ));
     }
     (!came.all).then(|| unknown(epoch))
@@ -131,7 +166,7 @@ fn left_by(epoch: u64, came: &Came) -> Option<String> {
 fn unknown(epoch: u64) -> String {
     format!(
         "not all came of the epochs from {epoch} on, which have the same timestamp bits, so it is not \
-         known whether they ended late"
+         known whether they ended late: what it counted is left out"
     )
 }
 
@@ -146,19 +181,31 @@ mod tests {
         late_packets: 0,
         flip_ns: 0,
         take_ns: 0,
+        held_ns: 0,
         measured_before: false,
     };
 
-    /// Of two nodes, whether there are doubts in each of the windows that they went through so.
-    fn doubtful(window: u64, came: &[[Came; 2]]) -> Vec<[bool; 2]> {
+    const WELL_BOTH: [Came; 2] = [WELL; 2];
+
+    /// Of two nodes, what there is to doubt in each of the windows that they went through so.
+    fn doubted(window: u64, came: &[[Came; 2]]) -> Vec<[Doubted; 2]> {
         let clock = EpochClock::new(50_000_000, Guards::default()).unwrap();
         let mut doubts = Doubts::new(clock, window, 2);
         let epochs = (0..).map(|number| 100 * window + number * window);
-        let of = |(epoch, came): (u64, &[Came; 2])| {
-            let of = doubts.of(epoch, came);
-            [!of[0].is_empty(), !of[1].is_empty()]
-        };
+        let of = |(epoch, came): (u64, &[Came; 2])| doubts.of(epoch, came).try_into().unwrap();
         epochs.zip(came).map(of).collect()
+    }
+
+    /// Whether there are doubts.
+    fn doubtful(window: u64, came: &[[Came; 2]]) -> Vec<[bool; 2]> {
+        let all = doubted(window, came).into_iter();
+        all.map(|nodes| nodes.map(|of| !of.because.is_empty())).collect()
+    }
+
+    /// Whether other windows' packets may be there.
+    fn mixed(window: u64, came: &[[Came; 2]]) -> Vec<[bool; 2]> {
+        let all = doubted(window, came).into_iter();
+        all.map(|nodes| nodes.map(|of| of.has_others)).collect()
     }
 
     #[test]
@@ -185,7 +232,40 @@ mod tests {
             doubtful(20, &came)
         };
         assert_eq!(of(20_000_000), [[true, false], [false, false], [false, false]]);
-        assert_eq!(of(38_000_000), [[true, false], [true, true], [false, false]]);
+        assert_eq!(of(38_000_000), [[true, true], [true, true], [false, false]]);
+    }
+
+    /// A switch that stood still passes on what it held up, whoever counts it.
+    #[test]
+    fn packets_that_a_node_held_up_are_in_doubt_everywhere() {
+        let stood_still = Came { take_ns: 60_000_000, held_ns: 60_000_000, ..WELL };
+        let came = [[stood_still, WELL], [WELL, WELL], [WELL, WELL]];
+        assert_eq!(doubtful(20, &came), [[true, true], [true, true], [false, false]]);
+        assert_eq!(mixed(20, &came), [[true, false], [true, true], [false, false]]);
+        let of_epochs = [came[0], WELL_BOTH, WELL_BOTH, WELL_BOTH];
+        assert_eq!(mixed(1, &of_epochs), [[true, false], [false; 2], [true, true], [false; 2]]);
+        let [_, doubted] = &doubted(20, &came)[0];
+        assert!(doubted.because[0].contains("held up for 60.0 ms"), "{doubted:?}");
+    }
+
+    /// Whatever of the window before may be counted in this one makes no lower bound of it.
+    #[test]
+    fn what_may_have_come_from_the_window_before_bounds_nothing() {
+        let late = Came { late_packets: 3, ..WELL };
+        let missing = Came { all: false, ..WELL };
+        let taken_late = Came { take_ns: 60_000_000, ..WELL };
+        for (left, itself) in [(late, false), (missing, false), (taken_late, true)] {
+            let came = [[left, WELL], [WELL, WELL], [WELL, WELL]];
+            assert_eq!(mixed(20, &came), [[itself, false], [true, false], [false, false]]);
+        }
+        // Though it be known that the next one is not whole.
+        let came = [[late, WELL], [missing, WELL], [WELL, WELL]];
+        assert_eq!(mixed(20, &came), [[false, false], [true, false], [true, false]]);
+        let stamped_late = Came { flip_ns: 38_000_000, ..WELL };
+        let came = [[stamped_late, WELL], [WELL, WELL], [WELL, WELL]];
+        assert_eq!(mixed(20, &came), [[false, false], [true, true], [false, false]]);
+        let went_on = Came { measured_before: true, ..WELL };
+        assert_eq!(mixed(20, &[[went_on, WELL], [went_on, WELL]]), [[true, false], [false; 2]]);
     }
 
     #[test]
@@ -210,8 +290,8 @@ mod tests {
         assert_eq!(doubtful(20, &came), [[false; 2]; 4]);
         let clock = EpochClock::new(50_000_000, Guards::default()).unwrap();
         let mut doubts = Doubts::new(clock, 20, 1);
-        assert!(doubts.of(2000, &[WELL])[0].is_empty());
-        let [doubt] = &doubts.of(4000, &[WELL])[0][..] else { panic!("one doubt") };
+        assert!(doubts.of(2000, &[WELL])[0].because.is_empty());
+        let [doubt] = &doubts.of(4000, &[WELL])[0].because[..] else { panic!("one doubt") };
         assert!(doubt.contains("from 3980 on"), "{doubt}");
     }
 }

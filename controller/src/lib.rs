@@ -37,6 +37,7 @@ pub mod paths;
 pub mod program;
 pub mod server;
 pub mod sketchint;
+mod spans;
 pub mod steering;
 pub mod summary;
 mod topology;

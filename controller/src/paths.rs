@@ -5,13 +5,13 @@
 
 mod marks;
 mod proof;
-mod spans;
 #[cfg(test)]
 mod tests;
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
+use std::ops::Range;
 use std::sync::Arc;
 
 use calumma_analysis::Unprobed;
@@ -22,7 +22,7 @@ use utoipa::ToSchema;
 
 use self::marks::{MARKS, Marks};
 use self::proof::Proof;
-use self::spans::{REMEMBERED, Spans};
+use crate::spans::{REMEMBERED, Spans};
 
 /// Hosts that are remembered of one edge.
 const MOST_HOSTS: usize = 4096;
@@ -258,6 +258,8 @@ impl Paths {
         let most_ns = self.edges[to].most_flight_ns;
         let clock = self.clock;
         let sent = clock.epoch_at(probe.sent_ns);
+        // An edge may say any time.
+        let came = clock.epoch_at(probe.received_ns).clamp(sent, sent.saturating_add(REMEMBERED));
         let pair = self.pairs.entry((from, to)).or_default();
         if pair.gone_since.is_some() {
             let Pair { changed, slow, slowest_ns, .. } = std::mem::take(pair);
@@ -267,7 +269,7 @@ impl Paths {
         pair.last = Some(*probe);
         pair.marks.take(probe);
         if probe.arrived != probe.mark {
-            pair.changed.begin(sent, sent);
+            pair.changed.begin(sent, sent, came);
             pair.changed_by = Some((probe.source, probe.destination));
         } else if pair.marks.changed().next().is_none() {
             pair.changed.end(sent);
@@ -279,7 +281,7 @@ impl Paths {
             }
             // Nothing is known of packets since the last probe that came in time.
             let since = if pair.in_time_ns == 0 { sent } else { clock.epoch_at(pair.in_time_ns) };
-            pair.slow.begin(since.min(sent), sent);
+            pair.slow.begin(since.min(sent), sent, came);
             pair.slowest_ns = pair.slowest_ns.max(flight_ns);
         } else {
             pair.in_time_ns = pair.in_time_ns.max(probe.sent_ns);
@@ -320,9 +322,26 @@ impl Paths {
 
     /// What is wrong in an epoch with the paths to each edge, in words; `name` gives edges' names.
     pub fn problems<'a>(&self, epoch: u64, name: impl Fn(usize) -> &'a str) -> Vec<Option<String>> {
+        self.problems_where(|spans| spans.of(epoch).is_some(), name)
+    }
+
+    /// The same of packets that may have been counted in a window of these epochs.
+    pub fn problems_around<'a>(
+        &self,
+        window: &Range<u64>,
+        name: impl Fn(usize) -> &'a str,
+    ) -> Vec<Option<String>> {
+        self.problems_where(|spans| spans.is_around(window), name)
+    }
+
+    fn problems_where<'a>(
+        &self,
+        has: impl Fn(&Spans) -> bool,
+        name: impl Fn(usize) -> &'a str,
+    ) -> Vec<Option<String>> {
         let mut problems: Vec<Option<String>> = vec![None; self.edges.len()];
         for (&(from, to), pair) in &self.pairs {
-            let Some(problem) = pair.problem(epoch, name(from), self.edges[to].most_flight_ns)
+            let Some(problem) = pair.problem(&has, name(from), self.edges[to].most_flight_ns)
             else {
                 continue;
             };
@@ -346,7 +365,8 @@ impl Paths {
     pub fn status<'a>(&self, epoch: u64, name: impl Fn(usize) -> &'a str) -> Vec<PathStatus> {
         let status = |(&(from, to), pair): (&(usize, usize), &Pair)| {
             let flight_ns = |of: &ProbeSeen| of.received_ns.wrapping_sub(of.sent_ns).cast_signed();
-            let problem = pair.problem(epoch, name(from), self.edges[to].most_flight_ns);
+            let has = |spans: &Spans| spans.of(epoch).is_some();
+            let problem = pair.problem(has, name(from), self.edges[to].most_flight_ns);
             let spans = [&pair.changed, &pair.slow].into_iter().filter_map(|all| all.of(epoch));
             PathStatus {
                 from: name(from).to_owned(),
@@ -382,13 +402,18 @@ impl Pair {
         self.gone_since.get_or_insert(epoch);
     }
 
-    /// What is wrong in an epoch with the path from the edge `from`, in words.
-    fn problem(&self, epoch: u64, from: &str, most_flight_ns: u64) -> Option<String> {
+    /// What is wrong with the path from the edge `from`, in words, in epochs that its spans have.
+    fn problem(
+        &self,
+        has: impl Fn(&Spans) -> bool,
+        from: &str,
+        most_flight_ns: u64,
+    ) -> Option<String> {
         let mut problems = Vec::new();
-        if self.changed.of(epoch).is_some() {
+        if has(&self.changed) {
             problems.push(self.changed_in_words(from));
         }
-        if self.slow.of(epoch).is_some() {
+        if has(&self.slow) {
             problems.push(format!(
                 "packets from {from} take up to {:.0} ms, and marks can't tell epochs apart beyond \
                  {:.0} ms: find the queue or link that holds them up",

@@ -94,6 +94,30 @@ fn epochs_are_in_doubt_from_the_last_probe_that_came_in_time_to_the_next() {
     assert_eq!(paths.problems(161, names)[1], None);
 }
 
+/// What a queue held up for three epochs before a window, or in its middle, is counted in it, and
+/// the window is reported when the queue has long been empty.
+#[test]
+fn windows_are_in_doubt_whose_packets_may_be_those_of_other_epochs() {
+    let mut paths = paths();
+    take(&mut paths, probe(118, 0, 0, 2));
+    take(&mut paths, probe(119, 0, 0, 170));
+    take(&mut paths, probe(120, 0, 0, 3));
+    let is_sound = |paths: &Paths, window| paths.problems_around(&window, names)[1].is_none();
+    // The probe came in epoch 122, and packets in front of it may have come in any before.
+    let windows = [(96..116, true), (97..117, false), (100..120, false), (124..144, false)];
+    for (window, expected) in windows {
+        assert_eq!(is_sound(&paths, window.clone()), expected, "{window:?}");
+    }
+    assert!(is_sound(&paths, 125..145));
+    assert!(!is_sound(&paths, 0..1000));
+    // By the time that a window of 1000 epochs is reported.
+    take(&mut paths, probe(1110, 0, 0, 2));
+    take(&mut paths, probe(1120, 0, 0, 600));
+    assert!(!is_sound(&paths, 100..1100) && is_sound(&paths, 130..1100));
+    let problem = paths.problems_around(&(100..1100), names)[1].clone().unwrap();
+    assert!(problem.contains("packets from e1 take up to"), "{problem}");
+}
+
 #[test]
 fn a_path_that_changes_often_is_known_for_each_epoch_that_may_be_reported() {
     let mut paths = paths();

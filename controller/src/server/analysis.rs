@@ -4,6 +4,7 @@
 //! panic ends this system's reports and no other's.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -117,7 +118,7 @@ impl Running {
                 self.system.end_at(lane.end());
             }
             while let Some(analysed) =
-                self.system.step(unix_ns(), |since| states(&self.hub, &self.positions, since))
+                self.system.step(unix_ns(), |window| states(&self.hub, &self.positions, window))
             {
                 self.publish(analysed);
                 self.take_waiting(&mut frames);
@@ -136,7 +137,7 @@ impl Running {
             self.take(frame);
         }
         while let Some(analysed) =
-            self.system.finish(|since| states(&self.hub, &self.positions, since))
+            self.system.finish(|window| states(&self.hub, &self.positions, window))
         {
             self.publish(analysed);
         }
@@ -205,10 +206,11 @@ impl Running {
     }
 }
 
-/// What there is to say of the nodes at these positions, of all of the time since
-/// `since_unix_ns`.
-fn states(hub: &Hub, positions: &[usize], since_unix_ns: u64) -> Vec<NodeState> {
-    let mut problems = hub.problems_of_all();
+/// What there is to say of the nodes at these positions, of a window of these epochs and all of the
+/// time since it began.
+fn states(hub: &Hub, positions: &[usize], window: Range<u64>) -> Vec<NodeState> {
+    let since_unix_ns = hub.clock().start_of(window.start);
+    let mut problems = hub.problems_of_all(&window);
     let of_node = |&position: &usize| NodeState {
         problem: problems[position].take(),
         offset: hub.clock_offset(position, since_unix_ns),

@@ -30,7 +30,7 @@ use super::connection;
 use super::lane::Lane;
 use crate::carrier::Carriers;
 use crate::chamelemon::State;
-use crate::clocks::Delays;
+use crate::clocks::{Delays, Faults};
 use crate::config::Config;
 use crate::paths::Paths;
 use crate::topology::Topologies;
@@ -83,6 +83,7 @@ pub struct Hub {
     /// What is reported before its epoch is over, as JSON, to whoever reads events.
     notices: broadcast::Sender<Arc<str>>,
     paths: Mutex<Paths>,
+    faults: Mutex<Faults>,
     /// Whose packets are measured.
     domain: Mutex<Domain>,
     /// Whose were, each with the first epoch in which that was over.
@@ -105,6 +106,7 @@ impl Hub {
         let ids: Vec<u16> = nodes.iter().take(config.edges.len()).map(|node| node.id).collect();
         Ok(Self {
             paths: Mutex::new(Paths::new(clock, config.probes.enabled, ids)),
+            faults: Mutex::new(Faults::new(clock, nodes.len())),
             domain: Mutex::new(config.domain.domain().unwrap_or_default()),
             domains_before: Mutex::default(),
             clock,

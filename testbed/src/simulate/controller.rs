@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use calumma_analysis::{HashKeys, Node, Published};
 use calumma_controller::carrier::{Asking, Carriers, Given, Verdict, needs_tos};
-use calumma_controller::clocks::{self, ClockFilter, Exchange};
+use calumma_controller::clocks::{self, ClockFilter, ClockState, Exchange, Faults};
 use calumma_controller::paths::Paths;
 use calumma_controller::report::EpochReport;
 use calumma_controller::steering::noticed_in;
@@ -133,6 +133,7 @@ pub(super) struct Controller {
     /// Nodes that wait for the choice of a carrier, with their hellos.
     waiting: Vec<(usize, Hello)>,
     paths: Paths,
+    faults: Faults,
     /// The first epoch that the archive has not kept, where there is one.
     acknowledged: Option<u64>,
     /// What was published before its epoch was over, and when.
@@ -159,6 +160,7 @@ impl Controller {
             carriers: Carriers::new(expected, nodes.len(), None),
             waiting: Vec::new(),
             paths: Paths::new(setup.clock, setup.probes, edges),
+            faults: Faults::new(setup.clock, nodes.len()),
             acknowledged: None,
             notices: Vec::new(),
             setup: setup.clone(),
@@ -403,9 +405,26 @@ impl Controller {
         let key_from = self.keys.newest().from_epoch;
         let earliest_epoch = self.earliest_epoch(planned_ns).max(key_from);
         let mut change = None;
-        let Self { setup, peers, lanes, plan, paths, .. } = self;
+        if self.faults.is_due(now_ns) {
+            let clocks = clocks_of(&self.peers, now_ns);
+            let name = |at: usize| self.peers[at].node.name.as_str();
+            let wrong = clocks::wrong(&clocks, self.setup.clock.guards().clock_ns, name);
+            self.faults.note(now_ns, &clocks, &wrong);
+        }
+        let Self { setup, peers, lanes, plan, paths, faults, .. } = self;
         let ends = Ends {
-            problems: &|epoch| problems_of(peers, paths, setup, (epoch, now_ns)),
+            clock: setup.clock,
+            problems: &|epoch| {
+                let of_paths = paths.problems(epoch, |at| &peers[at].node.name);
+                with_paths(clock_problems(peers, setup, now_ns), of_paths)
+            },
+            problems_around: &|window| {
+                let of_paths = paths.problems_around(window, |at| &peers[at].node.name);
+                let of_clock =
+                    |(at, now): (usize, Option<String>)| now.or_else(|| faults.of(at, window));
+                let of_clocks = clock_problems(peers, setup, now_ns).into_iter().enumerate();
+                with_paths(of_clocks.map(of_clock).collect(), of_paths)
+            },
             offset: &|node, since_ns| peers[node].clock.offset_since(since_ns, now_ns),
             kind: &|node| peers[node].kind,
             measured_before: &|node| peers[node].measured_before == Some(true),
@@ -494,18 +513,23 @@ fn encoded(message: &Message) -> Vec<u8> {
     frame
 }
 
-/// What is wrong with each node in an epoch: its clock, or the paths to it.
-fn problems_of(
-    peers: &[Peer],
-    paths: &Paths,
-    setup: &Setup,
-    (epoch, now_ns): (u64, u64),
-) -> Vec<Option<String>> {
-    let state = |peer: &Peer| peer.clock.state(now_ns, peer.connected_ns);
-    let states: Vec<_> = peers.iter().map(state).collect();
+/// What there is to say of each node's clock now.
+fn clocks_of(peers: &[Peer], now_ns: u64) -> Vec<ClockState> {
+    peers.iter().map(|peer| peer.clock.state(now_ns, peer.connected_ns)).collect()
+}
+
+/// What is wrong with each node's clock now.
+fn clock_problems(peers: &[Peer], setup: &Setup, now_ns: u64) -> Vec<Option<String>> {
     let name = |at: usize| peers[at].node.name.as_str();
-    let mut problems = clocks::problems(&states, setup.clock.guards().clock_ns, name);
-    for (problem, of_path) in problems.iter_mut().zip(paths.problems(epoch, name)) {
+    clocks::problems(&clocks_of(peers, now_ns), setup.clock.guards().clock_ns, name)
+}
+
+/// What is wrong with each node: its clock, or the paths to it.
+fn with_paths(
+    mut problems: Vec<Option<String>>,
+    of_paths: Vec<Option<String>>,
+) -> Vec<Option<String>> {
+    for (problem, of_path) in problems.iter_mut().zip(of_paths) {
         *problem = problem.take().or(of_path);
     }
     problems

@@ -4,6 +4,7 @@
 //! thread for each lane, all is done at once here, in virtual time.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,7 +22,7 @@ use calumma_controller::clocks::NodeState;
 use calumma_controller::collect::sides_of;
 use calumma_controller::report::{EpochReport, PlanReport};
 use calumma_controller::steering::Steering;
-use calumma_epoch::Timeline;
+use calumma_epoch::{EpochClock, Timeline};
 use calumma_wire::{self as wire, Offer, Role, SystemId, SystemSetup};
 use serde_json::Value;
 
@@ -31,8 +32,11 @@ use crate::topology::Topology;
 
 /// How an epoch ended at each node, as far as frames don't say it.
 pub(super) struct Ends<'a> {
-    /// What is wrong with each node.
+    pub(super) clock: EpochClock,
+    /// What is wrong with each node in an epoch.
     pub(super) problems: &'a dyn Fn(u64) -> Vec<Option<String>>,
+    /// What was wrong with each in a window of these epochs, or around it.
+    pub(super) problems_around: &'a dyn Fn(&Range<u64>) -> Vec<Option<String>>,
     /// How far a node's clock was from the controller's since a time.
     pub(super) offset: &'a dyn Fn(usize, u64) -> Option<ClockOffset>,
     /// What kind of switch a node is.
@@ -309,7 +313,6 @@ impl Lane {
         earliest_epoch: u64,
         ends: &Ends<'_>,
     ) -> Option<Done> {
-        let epoch = self.unreported;
         match &mut self.analysis {
             Analysis::ChameleMon(of) => {
                 let done = of.step(now_ns, plan, earliest_epoch, ends)?;
@@ -319,8 +322,10 @@ impl Lane {
                 Some(done)
             }
             Analysis::Other(of, at) => {
-                let of_nodes = |since_ns| {
-                    let mut all = (ends.problems)(epoch);
+                let clock = ends.clock;
+                let of_nodes = |window: Range<u64>| {
+                    let since_ns = clock.start_of(window.start);
+                    let mut all = (ends.problems_around)(&window);
                     let of_node = |&at: &usize| NodeState {
                         problem: all[at].take(),
                         offset: (ends.offset)(at, since_ns),

@@ -1,6 +1,7 @@
 //! Which nodes are connected, how far their clocks are off, and what they are sent.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
@@ -257,6 +258,9 @@ impl Hub {
 
     /// Takes in an exchange of times with a node, of which the controller's are by [`steady_ns`].
     pub(in crate::server) fn exchanged(&self, node: usize, exchange: Exchange) {
+        if lock(&self.faults).is_due(unix_ns()) {
+            self.look_at_clocks();
+        }
         let entry = &self.nodes[node];
         let mut state = lock(&entry.state);
         state.clock.take(exchange);
@@ -283,12 +287,28 @@ impl Hub {
         problems
     }
 
-    /// For each node, the same among all of them.
-    pub(in crate::server) fn clock_problems_of_all(&self) -> Vec<Option<String>> {
-        let problems = self.clock_problems(&self.nodes);
+    /// For each node, the same among all of them, now or in a window of these epochs.
+    pub(super) fn clock_problems_of_all(&self, window: &Range<u64>) -> Vec<Option<String>> {
+        let problems = self.look_at_clocks();
         let edges = self.config.edges.len();
         self.note_clock_problems(edges, &problems[edges..]);
-        problems
+        let faults = lock(&self.faults);
+        let of_node = |(at, now): (usize, Option<String>)| now.or_else(|| faults.of(at, window));
+        problems.into_iter().enumerate().map(of_node).collect()
+    }
+
+    /// What is wrong now with each node's clock. It is remembered for windows that are not over.
+    fn look_at_clocks(&self) -> Vec<Option<String>> {
+        let clocks = self.clocks(&self.nodes);
+        let guard_ns = self.clock.guards().clock_ns;
+        let name = |at: usize| self.nodes[at].node.name.as_str();
+        let wrong = clocks::wrong(&clocks, guard_ns, name);
+        lock(&self.faults).note(unix_ns(), &clocks, &wrong);
+        clocks::problems(&clocks, guard_ns, name)
+    }
+
+    fn clocks(&self, among: &[Entry]) -> Vec<ClockState> {
+        among.iter().map(|entry| lock(&entry.state).clock()).collect()
     }
 
     /// How far the clock of the node at a position was from the controller's in all of the time
@@ -326,8 +346,9 @@ impl Hub {
     }
 
     fn clock_problems(&self, among: &[Entry]) -> Vec<Option<String>> {
-        let clocks: Vec<_> = among.iter().map(|entry| lock(&entry.state).clock()).collect();
-        clocks::problems(&clocks, self.clock.guards().clock_ns, |at| &among[at].node.name)
+        clocks::problems(&self.clocks(among), self.clock.guards().clock_ns, |at| {
+            &among[at].node.name
+        })
     }
 
     /// Lets a node in that introduced itself.

@@ -1,5 +1,7 @@
 //! The paths between edges, as probes show them, and what edges are sent about them.
 
+use std::ops::Range;
+
 use calumma_analysis::Unprobed;
 use calumma_wire::{Message, Offer, PathsSeen, Role, SystemId};
 
@@ -78,23 +80,29 @@ impl Hub {
 
     /// What is wrong in an epoch with each edge's clock or the paths to it.
     pub(crate) fn problems_of_edges(&self, epoch: u64) -> Vec<Option<String>> {
-        self.with_paths(epoch, self.clock_problems_of_edges())
-    }
-
-    /// What is wrong now with each node's clock or the paths to it.
-    pub(crate) fn problems_of_all(&self) -> Vec<Option<String>> {
-        let epoch = self.clock.epoch_at(unix_ns()).saturating_sub(1);
-        self.with_paths(epoch, self.clock_problems_of_all())
-    }
-
-    fn with_paths(&self, epoch: u64, mut problems: Vec<Option<String>>) -> Vec<Option<String>> {
+        let problems = self.clock_problems_of_edges();
         let of_paths = lock(&self.paths).problems(epoch, |at| &self.nodes[at].node.name);
-        for (problem, of_path) in problems.iter_mut().zip(of_paths) {
-            *problem = match (problem.take(), of_path) {
-                (Some(of_clock), Some(of_path)) => Some(format!("{of_clock}; {of_path}")),
-                (of_clock, of_path) => of_clock.or(of_path),
-            };
-        }
-        problems
+        with_paths(problems, of_paths)
     }
+
+    /// What was wrong with each node's clock in a window of these epochs or around it, or is now,
+    /// or with the paths to it.
+    pub(crate) fn problems_of_all(&self, window: &Range<u64>) -> Vec<Option<String>> {
+        let problems = self.clock_problems_of_all(window);
+        let of_paths = lock(&self.paths).problems_around(window, |at| &self.nodes[at].node.name);
+        with_paths(problems, of_paths)
+    }
+}
+
+fn with_paths(
+    mut problems: Vec<Option<String>>,
+    of_paths: Vec<Option<String>>,
+) -> Vec<Option<String>> {
+    for (problem, of_path) in problems.iter_mut().zip(of_paths) {
+        *problem = match (problem.take(), of_path) {
+            (Some(of_clock), Some(of_path)) => Some(format!("{of_clock}; {of_path}")),
+            (of_clock, of_path) => of_clock.or(of_path),
+        };
+    }
+    problems
 }

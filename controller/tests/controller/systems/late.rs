@@ -23,14 +23,9 @@ fn what_is_late_is_in_doubt_two_epochs_later_and_what_ends_too_late_is_left_out(
         deliver(&mut network.transit, epoch, late_packets, stall_ns);
         let report = controller.report("tally", epoch);
         let reasons = report["incomplete_because"].as_array().unwrap().clone();
-        let reason = reasons.first().map(|of| of.as_str().unwrap().to_owned()).unwrap_or_default();
-        assert_eq!(
-            (reasons.len(), &report["complete"]),
-            match reason.len() {
-                0 => (0, &json!(true)),
-                _ => (1, &json!(false)),
-            }
-        );
+        assert_eq!(report["complete"], reasons.is_empty());
+        let reasons: Vec<&str> = reasons.iter().filter_map(Value::as_str).collect();
+        let reason = reasons.join("; ");
         (reason, report["counts"][2]["packets"].clone())
     };
     let late = "s1: 3 packets came too late to be recorded".to_owned();
@@ -40,10 +35,10 @@ fn what_is_late_is_in_doubt_two_epochs_later_and_what_ends_too_late_is_left_out(
     assert_eq!(packets, Value::Null);
     let (reason, packets) = report(2, 0, 0);
     assert!(reason.contains("s1: 3 packets with its timestamp bits came before it"), "{reason}");
-    assert_eq!(packets, 5);
+    assert_eq!(packets, Value::Null, "some of epoch 0 may be among them");
     let (reason, packets) = report(3, 0, 0);
     assert!(reason.contains("has the same timestamp bits, ended 60.0 ms late"), "{reason}");
-    assert_eq!(packets, 5);
+    assert_eq!(packets, Value::Null);
     assert_eq!(report(4, 0, 0), (String::new(), json!(5)));
     controller.stop();
 }
