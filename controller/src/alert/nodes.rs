@@ -161,8 +161,8 @@ impl NodeWatch {
                 events.extend(watched.end(alert_of(from, to), now.head(), text));
                 continue;
             }
-            // An edge that is away may come back to the same path. Where both are there, a path that
-            // has packets is probed again before long.
+            // An edge that is away may come back to the same path. Where both are there, a path
+            // that has packets is probed again before long.
             let is_away = now.edges_away.iter().any(|edge| edge == from || edge == to);
             let reading = if is_away { Reading::Unknown } else { Reading::Good };
             let (alert, node) = alert_of(from, to);

@@ -73,9 +73,9 @@ impl EpochTruth {
 
     /// Holds a report against the truth, as far as it claims to be certain.
     ///
-    /// * It must count every packet that entered, edge by edge, where all flows are listed; the size
-    ///   of each heavy hitter must lie between its bounds, no larger flow may be missing where all
-    ///   are listed, and as many flows have entered as it says without an error.
+    /// * It must count every packet that entered, edge by edge, where all flows are listed; the
+    ///   size of each heavy hitter must lie between its bounds, no larger flow may be missing where
+    ///   all are listed, and as many flows have entered as it says without an error.
     /// * Where the encoders came out complete, no flow may be said to have lost more packets than
     ///   are missing, of those that carried an encoding.
     /// * Of flows that links did no more to than lose and copy packets, it must say exactly how

@@ -299,11 +299,9 @@ impl Hub {
 
     /// What is wrong now with each node's clock. It is remembered for windows that are not over.
     fn look_at_clocks(&self) -> Vec<Option<String>> {
-        let clocks = self.clocks(&self.nodes);
-        let guard_ns = self.clock.guards().clock_ns;
+        let (clocks, guard_ns) = (self.clocks(&self.nodes), self.clock.guards().clock_ns);
         let name = |at: usize| self.nodes[at].node.name.as_str();
-        let wrong = clocks::wrong(&clocks, guard_ns, name);
-        lock(&self.faults).note(unix_ns(), &clocks, &wrong);
+        lock(&self.faults).note(unix_ns(), &clocks, &clocks::wrong(&clocks, guard_ns, name));
         clocks::problems(&clocks, guard_ns, name)
     }
 
@@ -327,8 +325,7 @@ impl Hub {
         lock(&self.nodes[node].state).status.kind
     }
 
-    /// Whether the node at a position measured when it first connected: what it did before, this
-    /// controller does not know.
+    /// Whether the node at a position measured when it first connected.
     pub(crate) fn measured_before(&self, node: usize) -> bool {
         lock(&self.nodes[node].state).measured_before
     }

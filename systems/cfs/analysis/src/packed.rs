@@ -2,11 +2,11 @@
 //!
 //! A report's JSON has the largest flows only, with what each node counted, at some hundreds of
 //! bytes each. Those of the archive have one count each, and there may be millions: here an IPv4
-//! flow takes about 20 bytes, a third more in base64, and a journal's line is made where the archive
-//! waits for its disk, not where windows are reported.
+//! flow takes about 20 bytes, a third more in base64, and a journal's line is made where the
+//! archive waits for its disk, not where windows are reported.
 //!
-//! A byte says the version. Then each flow has a byte of flags, those fields which flags do not say,
-//! and numbers in groups of seven bits, the least first.
+//! A byte says the version. Then each flow has a byte of flags, those fields which flags do not
+//! say, and numbers in groups of seven bits, the least first.
 
 use std::borrow::Cow;
 use std::net::IpAddr;

@@ -112,7 +112,8 @@ mod tests {
             "path_changes": [],
         });
         let flow = serde_json::to_value(Flow::from(&key)).unwrap();
-        for it in more["heavy_changes"].as_array_mut().into_iter().flatten() {
+        let changes = more.get_mut("heavy_changes").and_then(Value::as_array_mut);
+        for it in changes.into_iter().flatten() {
             it.as_object_mut().unwrap().extend(flow.as_object().unwrap().clone());
         }
         report.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());

@@ -48,7 +48,8 @@ impl ParityConflicts {
         reasons
     }
 
-    /// Adds why the next epoch with the timestamp bit of the one before the latest can't be trusted.
+    /// Adds why the next epoch with the timestamp bit of the one before the latest can't be
+    /// trusted.
     fn leave(&mut self, of: u64, reason: Cause) {
         match self.left.back_mut().filter(|(last, _)| *last == of) {
             Some((_, reasons)) => reasons.push(reason),
