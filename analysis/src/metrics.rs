@@ -4,8 +4,8 @@ use std::fmt::Debug;
 
 use prometheus::core::Collector;
 use prometheus::{
-    Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
-    Opts, Registry, Result,
+    Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts,
+    Registry, Result,
 };
 
 use crate::report::Report;
@@ -49,15 +49,7 @@ pub fn gauges(on: &Registry, name: &str, help: &str, labels: &[&str]) -> Result<
     registered(on, GaugeVec::new(opts(name, help), labels)?)
 }
 
-/// A whole number that goes up and down.
-///
-/// # Errors
-/// As [`gauge`].
-pub fn int_gauge(on: &Registry, name: &str, help: &str) -> Result<IntGauge> {
-    registered(on, IntGauge::with_opts(opts(name, help))?)
-}
-
-/// Such numbers by `labels`.
+/// Whole numbers that go up and down, by `labels`.
 ///
 /// # Errors
 /// As [`gauge`].
