@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 
 use calumma_testbed::demo;
 use calumma_testbed::live::Live;
-use calumma_testbed::scenario::{Scenario, play_in};
+use calumma_testbed::scenario::Scenario;
 use serde_json::Value;
 
-use crate::machine::{alone, unless_torn};
+use crate::machine::alone;
+use crate::playing::Play;
 
 const TESTBED: &str = env!("CARGO_BIN_EXE_calumma-testbed");
 const SCENARIOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios/live/cfs");
@@ -234,18 +235,7 @@ fn a_loop_is_reported_within_half_a_second_and_a_scan_within_two_windows() {
 /// ended.
 fn play(scenario: &str, out: &Path) -> Live {
     let scenario = Scenario::load(&Path::new(SCENARIOS).join(scenario)).expect("it is there");
-    let play = || {
-        let mut live = Live::start(&scenario, Path::new(TESTBED)).expect("the fabric comes up");
-        live.write_to(out).expect("a folder for the reports");
-        let played = play_in(&mut live, &scenario, |_, _| Ok(())).expect("the scenario is played");
-        let wrong: Vec<_> = played.contradictions().collect();
-        assert!(wrong.is_empty(), "{wrong:?}, {:?}", played.doubts);
-        (played, live)
-    };
-    let (played, live) = unless_torn(play, |(played, _)| {
-        (!played.holds()).then(|| format!("{:?}, {:?}", played.verdicts, played.doubts))
-    });
-    assert!(played.holds(), "{:?}, {:?}", played.verdicts, played.doubts);
+    let (played, live) = Play { scenario: &scenario, out: Some(out) }.run(|_, _| {});
     assert!(played.doubts.is_empty(), "{:?}", played.doubts);
     live
 }

@@ -6,6 +6,7 @@ mod fabric;
 mod gro;
 mod machine;
 mod mixed;
+mod playing;
 mod scenarios;
 mod sketchint;
 mod soak;

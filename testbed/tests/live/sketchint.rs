@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 use calumma_analysis::Flow;
 use calumma_testbed::collected::Collected;
 use calumma_testbed::demo;
-use calumma_testbed::live::{Came, Comparison, Live};
-use calumma_testbed::scenario::{Scenario, play_in};
+use calumma_testbed::live::{Came, Comparison};
+use calumma_testbed::scenario::Scenario;
 use serde_json::Value;
 
 use crate::machine::{alone, unless_torn};
+use crate::playing::Play;
 
 const TESTBED: &str = env!("CARGO_BIN_EXE_calumma-testbed");
 
@@ -328,26 +329,14 @@ fn play_all(name: &str) -> Finished {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios/live/sketchint");
     let scenario = Scenario::load(&file.join(format!("{name}.toml"))).expect("a scenario");
     let out = folder(name);
-    let once = || {
-        let mut live = Live::start(&scenario, Path::new(TESTBED)).expect("the fabric comes up");
-        live.write_to(&out).expect("a folder for the reports");
-        let played = play_in(&mut live, &scenario, |_, _| Ok(())).expect("the scenario is played");
-        let compared = live.take_compared().expect("SketchINT ran");
-        let wrong: Vec<_> = played.contradictions().collect();
-        assert!(wrong.is_empty(), "{name}: {wrong:?}, {:?}", played.doubts);
-        assert_eq!((compared.leaked, compared.changed), (0, 0), "{name}");
-        let collected = live.take_collected();
-        (played, compared, (live.totals().clone(), live.path_mtus().cloned(), collected))
-    };
-    let (played, compared, counted) = unless_torn(once, |(played, ..)| {
-        let why = || format!("{name}: {:?}, {:?}", played.verdicts, played.doubts);
-        (!played.holds()).then(why)
-    });
-    assert!(played.holds(), "{name}: {:?}, {:?}", played.verdicts, played.doubts);
+    let mut live = Play { scenario: &scenario, out: Some(&out) }.run(|_, _| {}).1;
+    let compared = live.take_compared().expect("SketchINT ran");
+    assert_eq!((compared.leaked, compared.changed), (0, 0), "{name}");
     let text = fs::read_to_string(out.join("sketchint.jsonl")).expect("reports");
     let reports = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     fs::remove_dir_all(out).expect("what was written can be removed");
-    let (totals, path_mtus, collected) = counted;
+    let (totals, path_mtus) = (live.totals().clone(), live.path_mtus().cloned());
+    let collected = live.take_collected();
     Finished { compared, reports, totals, path_mtus, collected }
 }
 
