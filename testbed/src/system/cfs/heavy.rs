@@ -1,8 +1,8 @@
 //! Heavy flows and flows by size: numbers lie between their bounds, and what a list is said to have
-//! all of it has.
+//! all of it has. What a heavy change says of the window before is that window's to judge.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use calumma_analysis::Flow;
 use calumma_cfs_analysis::Found;
@@ -23,44 +23,104 @@ impl Passed<'_> {
         }
         self.contradicts_changes(found)
             .or_else(|| self.contradicts_hitters(found))
+            .or_else(|| self.contradicts_prefixes(found))
             .or_else(|| self.contradicts_sizes(found))
+    }
+
+    /// Packets and bytes of a flow at each switch that it came to, copies made on the way among
+    /// them.
+    fn came(&self, flow: &Flow) -> impl Iterator<Item = [u64; 2]> {
+        self.counts.get(flow).into_iter().flat_map(|counts| counts.values().copied())
+    }
+
+    /// The most packets of a flow that a switch received.
+    fn most(&self, flow: &Flow) -> u64 {
+        self.came(flow).map(|[packets, _]| packets).max().unwrap_or(0)
     }
 
     fn contradicts_changes(&self, found: &Found) -> Option<String> {
         found.heavy_changes.iter().find_map(|it| {
-            let there = self.entered(&it.flow);
-            // Exact counts are of one node, which may be behind where packets were lost.
-            let is_exact = it.packets_high == Some(it.packets);
-            // Copies were made on the way.
-            let counts = self.counts.get(&it.flow).into_iter().flat_map(|counts| counts.values());
-            let most = counts.map(|[packets, _]| *packets).max().unwrap_or(0);
-            let is_within = it.packets_high.is_none_or(|high| there <= high);
-            let is_right = is_exact || is_within && it.packets <= most;
+            let (there, most) = (self.entered(&it.flow), self.most(&it.flow));
+            let is_right = match it.packets_high {
+                // Exact counts are of one switch, which may be behind where packets were lost.
+                Some(high) if high == it.packets => {
+                    self.came(&it.flow).any(|[packets, _]| packets == high)
+                        || high == 0 && most == 0
+                }
+                high => it.packets <= most && high.is_none_or(|high| there <= high),
+            };
             (!is_right).then(|| format!("{it:?}, but {there} packets entered"))
         })
     }
 
     fn contradicts_hitters(&self, found: &Found) -> Option<String> {
         let threshold = found.thresholds.heavy_packets;
-        let mut sources: HashMap<IpAddr, u64> = HashMap::new();
-        for flow in self.counts.keys() {
-            let packets = self.entered(flow);
-            let is_listed = || found.heavy_hitters.iter().any(|it| it.flow == *flow);
-            if found.heavy_hitters_complete && packets >= threshold && !is_listed() {
-                return Some(format!("{flow} has {packets} packets, and is no heavy hitter"));
-            }
-            *sources.entry(flow.src).or_default() += packets;
+        let wrong = found.heavy_hitters.iter().find(|it| {
+            let is_right = |[packets, bytes]: [u64; 2]| match it.exact {
+                true => (it.packets, it.bytes) == (packets, bytes),
+                false => it.packets <= packets && it.bytes <= bytes,
+            };
+            !self.came(&it.flow).any(is_right)
+        });
+        if let Some(wrong) = wrong {
+            let came: Vec<[u64; 2]> = self.came(&wrong.flow).collect();
+            return Some(format!("{wrong:?}, but {came:?} packets and bytes came"));
         }
-        for (host, packets) in sources.into_iter().filter(|(host, _)| host.is_ipv4()) {
-            let prefix = format!("{host}/32");
-            let named = found.heavy_prefixes.iter().find(|it| it.prefix == prefix);
-            let is_missing = found.heavy_prefixes_complete && packets >= threshold;
-            let high = named.and_then(|it| it.packets_high);
-            if is_missing && named.is_none() || high.is_some_and(|high| packets > high) {
-                return Some(format!("{named:?}, but {packets} packets of {prefix} entered"));
+        let missing = self.counts.keys().find(|flow| {
+            let is_listed = || found.heavy_hitters.iter().any(|it| it.flow == **flow);
+            self.entered(flow) >= threshold && !is_listed()
+        });
+        let missing = missing.filter(|_| found.heavy_hitters_complete)?;
+        let packets = self.entered(missing);
+        Some(format!("{missing} has {packets} packets, and is no heavy hitter"))
+    }
+
+    fn contradicts_prefixes(&self, found: &Found) -> Option<String> {
+        let threshold = found.thresholds.heavy_packets;
+        let listed: Vec<Prefix> =
+            found.heavy_prefixes.iter().filter_map(|it| Prefix::parse(&it.prefix)).collect();
+        if listed.len() < found.heavy_prefixes.len() {
+            return Some(format!("{:?}, which are not all prefixes", found.heavy_prefixes));
+        }
+        let rest_of = |prefix: &Prefix| {
+            let narrower: Vec<&Prefix> =
+                listed.iter().filter(|of| of.bits > prefix.bits && of.lies_in(prefix)).collect();
+            let flows = self.counts.keys().filter_map(|flow| match flow.src {
+                IpAddr::V4(source) if prefix.contains(source) => Some((flow, source)),
+                _ => None,
+            });
+            let (mut all, mut rest) = ([0; 2], [0; 2]);
+            for (flow, source) in flows {
+                let bounds = [self.entered(flow), self.most(flow)];
+                let is_rest = !narrower.iter().any(|of| of.contains(source));
+                for (at, packets) in bounds.into_iter().enumerate() {
+                    all[at] += packets;
+                    rest[at] += if is_rest { packets } else { 0 };
+                }
+            }
+            (all, rest)
+        };
+        for (it, prefix) in found.heavy_prefixes.iter().zip(&listed) {
+            let ([all, all_most], [rest, rest_most]) = rest_of(prefix);
+            let is_right = it.packets <= all_most
+                && it.rest <= rest_most
+                && it.packets_high.is_none_or(|high| all <= high)
+                && it.rest_high.is_none_or(|high| rest <= high);
+            if !is_right {
+                return Some(format!("{it:?}, but {all} packets entered, {rest} of the rest"));
             }
         }
-        None
+        let mut hosts: HashMap<Ipv4Addr, u64> = HashMap::new();
+        for flow in self.counts.keys().filter(|_| found.heavy_prefixes_complete) {
+            if let IpAddr::V4(source) = flow.src {
+                *hosts.entry(source).or_default() += self.entered(flow);
+            }
+        }
+        let is_listed = |host: Ipv4Addr| listed.contains(&Prefix { address: host, bits: 32 });
+        let missing =
+            hosts.into_iter().find(|&(host, packets)| packets >= threshold && !is_listed(host));
+        let (host, packets) = missing?;
+        Some(format!("{packets} packets came from {host}, which is no heavy prefix"))
     }
 
     /// Where the number of flows is exact, so are bounds of how many have which size.
@@ -72,6 +132,31 @@ impl Passed<'_> {
             let is_right = bin.low <= there && (!is_exact || there <= bin.high);
             (!is_right).then(|| format!("{bin:?}, but there were {there}"))
         })
+    }
+}
+
+/// A prefix of IPv4 addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Prefix {
+    address: Ipv4Addr,
+    bits: u32,
+}
+
+impl Prefix {
+    /// Of a text like `10.1.0.0/16`.
+    fn parse(text: &str) -> Option<Self> {
+        let (address, bits) = text.split_once('/')?;
+        let prefix = Self { address: address.parse().ok()?, bits: bits.parse().ok()? };
+        (prefix.bits <= 32).then_some(prefix)
+    }
+
+    fn contains(&self, address: Ipv4Addr) -> bool {
+        let differ = address.to_bits() ^ self.address.to_bits();
+        differ.checked_shr(32 - self.bits).unwrap_or(0) == 0
+    }
+
+    fn lies_in(&self, other: &Self) -> bool {
+        self.bits >= other.bits && other.contains(self.address)
     }
 }
 
@@ -112,9 +197,11 @@ mod tests {
             "path_changes": [],
         });
         let flow = serde_json::to_value(Flow::from(&key)).unwrap();
-        let changes = more.get_mut("heavy_changes").and_then(Value::as_array_mut);
-        for it in changes.into_iter().flatten() {
-            it.as_object_mut().unwrap().extend(flow.as_object().unwrap().clone());
+        for list in ["heavy_changes", "heavy_hitters"] {
+            let of_the_flow = more.get_mut(list).and_then(Value::as_array_mut);
+            for it in of_the_flow.into_iter().flatten() {
+                it.as_object_mut().unwrap().extend(flow.as_object().unwrap().clone());
+            }
         }
         report.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let report = Cfs.listed().read(&report.to_string()).expect("a report of cfs");
@@ -130,8 +217,26 @@ mod tests {
             contradiction(json!({ "heavy_changes": [it] }))
         };
         assert_eq!(change(7, Some(10)), None);
-        assert_eq!((change(7, None), change(8, Some(8))), (None, None));
+        assert_eq!((change(7, None), change(10, Some(10))), (None, None));
         assert!(change(7, Some(9)).is_some() && change(11, None).is_some());
+        assert!(change(8, Some(8)).is_some() && change(0, Some(0)).is_some());
+        let hitter = |packets: u64, exact: bool| {
+            let bytes = if exact { 460 } else { 400 };
+            let it = json!({ "packets": packets, "bytes": bytes, "exact": exact });
+            contradiction(json!({ "heavy_hitters": [it], "heavy_hitters_complete": true }))
+        };
+        assert_eq!((hitter(10, true), hitter(9, false)), (None, None));
+        assert!(hitter(9, true).is_some() && hitter(11, false).is_some());
+        let prefix = |prefix: &str, packets: u64, rest_high: u64| {
+            let it = json!({ "prefix": prefix, "packets": packets, "packets_high": 10, "rest": 0,
+                "rest_high": rest_high });
+            let host = json!({ "prefix": format!("{}/32", host_address(0, 0)), "packets": 10,
+                "packets_high": 10, "rest": 10, "rest_high": 10 });
+            contradiction(json!({ "heavy_prefixes": [host, it] }))
+        };
+        // All is the narrower one's.
+        assert_eq!((prefix("0.0.0.0/0", 10, 0), prefix("9.0.0.0/8", 0, 0)), (None, None));
+        assert!(prefix("0.0.0.0/0", 11, 0).is_some() && prefix("9.0.0.0/8", 1, 0).is_some());
         let all = contradiction(json!({ "heavy_hitters_complete": true })).unwrap();
         assert!(all.ends_with("has 10 packets, and is no heavy hitter"), "{all}");
         assert!(contradiction(json!({ "heavy_prefixes_complete": true })).is_some());
