@@ -254,6 +254,7 @@ fn came(role: Role, sides: &NodeSides<Delivered>, end: &NodeEnd, state: &NodeSta
     // A Tofino forwards whatever its CPU does, and what an end host has received goes nowhere.
     let forwards = role != Role::Host && state.kind != Some(SwitchKind::Tofino.name());
     came.held_ns = if forwards { came.take_ns } else { 0 };
+    came.may_hold = forwards && !came.all && !state.is_gone;
     came
 }
 
@@ -311,6 +312,9 @@ mod tests {
     /// What a node of a window was late with: packets, and how long with its end.
     type Late = (u64, u64);
 
+    /// Of a node of which nothing comes.
+    const MISSING: Late = (u64::MAX, 0);
+
     /// What there is of an edge, a transit node and a Tofino in windows in which they were so late,
     /// and why it is not all; in some windows the edge has a problem.
     fn played(windows: &[([Late; 3], Option<&str>)]) -> Vec<(There, Vec<String>)> {
@@ -323,8 +327,9 @@ mod tests {
         let mut system = Analysing::new(Box::new(Whole), nodes, clock, LENGTH, topologies);
         let play = |(at, (late, problem)): (u64, &([Late; 3], Option<&str>))| {
             let epoch = 1000 + 2 * at;
-            let now_ns = clock.start_of(epoch + 4);
-            for (node, &(packets, stall_ns)) in late.iter().enumerate() {
+            let now_ns = clock.start_of(epoch + 5);
+            let came = late.iter().enumerate().filter(|(_, late)| **late != MISSING);
+            for (node, &(packets, stall_ns)) in came {
                 for &side in sides_of(of[node].1) {
                     let stall_ns = if side == SideKind::Ingress { 0 } else { stall_ns };
                     let (system_id, counters) = (SystemId::SKETCHINT, Vec::new());
@@ -382,6 +387,29 @@ mod tests {
         assert_eq!(windows(1), (there([true; 2], [false, true]), 3, none_left, 3));
         let but_its_own = there([true; 2], [true, false]);
         assert_eq!(windows(2), (but_its_own.clone(), 1, but_its_own, 1));
+    }
+
+    /// How long it stood still, it does not say where nothing comes of it.
+    #[test]
+    fn where_a_transit_node_is_missing_it_may_stand_still_but_no_tofino_does() {
+        let windows = |node: usize| {
+            let mut missing = WELL;
+            missing.0[node] = MISSING;
+            let windows = played(&[WELL, missing, WELL, WELL]);
+            let [_, second, third, fourth] = <[_; 4]>::try_from(windows).unwrap();
+            assert_eq!((fourth.0, fourth.1), (there([true; 2], [true; 2]), Vec::new()));
+            (second, third)
+        };
+        let (second, third) = windows(1);
+        assert_eq!(second.0, there([true; 2], [false, true]));
+        assert!(
+            second.1.iter().any(|of| of.starts_with("e1: packets of epoch 1002")),
+            "{second:?}"
+        );
+        assert_eq!(third.0, there([true, false], [false; 2]));
+        let (second, third) = windows(2);
+        assert_eq!((second.0, second.1.len()), (there([true; 2], [true, false]), 1));
+        assert_eq!((third.0, third.1.len()), (there([true; 2], [true, false]), 1));
     }
 
     #[test]

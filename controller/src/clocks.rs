@@ -15,6 +15,7 @@
 mod faults;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::ops::Range;
 
 use calumma_analysis::ClockOffset;
 use calumma_epoch::RESTART_NS;
@@ -111,6 +112,15 @@ pub struct NodeState {
     pub kind: Option<&'static str>,
     /// Whether it measured when it first connected.
     pub measured_before: bool,
+    /// Whether it was [gone] before the epoch was over.
+    pub is_gone: bool,
+}
+
+/// Whether a node was gone before a time was over: its own end closed the connection at
+/// `closed_ns`, as the end of its program does, and it is away still or was not back before the
+/// time began. It passes nothing on then that it held, once packets may be taken for others'.
+pub fn gone(closed_ns: u64, is_away: bool, time_ns: &Range<u64>) -> bool {
+    closed_ns <= time_ns.end && (is_away || closed_ns >= time_ns.start)
 }
 
 /// The latest exchanges with one edge.
@@ -344,6 +354,15 @@ mod tests {
 
     fn clock(offset_us: i64) -> Option<ClockEstimate> {
         Some(ClockEstimate { offset_ns: offset_us * 1000, error_ns: 50_000, delay_ns: 100_000 })
+    }
+
+    #[test]
+    fn a_node_that_closed_its_connection_is_gone_until_it_is_back() {
+        let of = |closed_ns, is_away| {
+            [0..10, 10..20, 20..30].map(|time| gone(closed_ns, is_away, &time))
+        };
+        assert_eq!(of(15, true), [false, true, true]);
+        assert_eq!(of(15, false), [false, true, false]);
     }
 
     #[test]

@@ -14,6 +14,11 @@ use std::collections::BTreeMap;
 
 use calumma_epoch::EpochClock;
 
+/// For so long after the last that came of a node is it taken to stand still: what waits in its
+/// queues then may still be passed on. Whatever comes for as long as that fills any queue, but for
+/// links of next to no packets.
+const STANDS_STILL_NS: u64 = 10_000_000_000;
+
 /// What is known of how a node went through a window.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Came {
@@ -30,6 +35,9 @@ pub(crate) struct Came {
     /// For how many it may have held packets up that it passed on; 0 where it ended the window in
     /// time, and where others than what counts packets pass them on.
     pub(crate) held_ns: u64,
+    /// Whether it may have held packets up for a time that nobody knows: it passes them on itself,
+    /// and not all came of it.
+    pub(crate) may_hold: bool,
     /// Whether it measured when it first connected.
     pub(crate) measured_before: bool,
 }
@@ -52,8 +60,8 @@ pub(crate) struct Doubts {
     window: u64,
     /// The first window.
     since: Option<u64>,
-    /// Nodes of which anything has come.
-    begun: Vec<bool>,
+    /// The latest window in which anything came of each node, by its first epoch.
+    last: Vec<Option<u64>>,
     /// What came of the latest windows, by their first epochs; of nodes that had not begun,
     /// nothing.
     left: BTreeMap<u64, Vec<Option<Came>>>,
@@ -62,7 +70,7 @@ pub(crate) struct Doubts {
 impl Doubts {
     /// Of `nodes` nodes, and windows of so many epochs.
     pub(crate) fn new(clock: EpochClock, window: u64, nodes: usize) -> Self {
-        Self { clock, window, since: None, begun: vec![false; nodes], left: BTreeMap::new() }
+        Self { clock, window, since: None, last: vec![None; nodes], left: BTreeMap::new() }
     }
 
     /// What there is to doubt of each node in the window that begins with `epoch`, the next one.
@@ -72,12 +80,24 @@ impl Doubts {
         let left = self.left.get(&before).filter(|_| before >= since);
         let is_lost = before >= since && left.is_none();
         let is_before_all = |at: usize| left.is_none_or(|left| left[at].is_none());
-        let goes_on = self.goes_on(epoch, nodes.iter());
-        let goes_on = goes_on.map(|how| format!("{how} a later one"));
-        let came_on = left.and_then(|left| self.goes_on(before, left.iter().flatten()));
+        let now = nodes.iter().enumerate().map(|(at, came)| {
+            let may_hold = came.may_hold && (came.any || self.stands_still(at, epoch));
+            Came { may_hold, ..*came }
+        });
+        let goes_on = self.goes_on(epoch, now).map(|how| format!("{how} a later one"));
+        let came_on = left.and_then(|left| {
+            let left = left.iter().zip(nodes).enumerate().filter_map(|(at, (left, now))| {
+                let left = (*left)?;
+                // One that is back may have stood still for longer than it is taken to.
+                let may_hold = left.may_hold && (now.any || self.stands_still(at, before));
+                Some(Came { may_hold, ..left })
+            });
+            self.goes_on(before, left)
+        });
         let came_on = came_on.map(|how| format!("{how} this"));
         let of = |(at, came): (usize, &Came)| {
-            let is_unknown = is_lost && self.begun[at] || is_before_all(at) && came.measured_before;
+            let has_begun = self.last[at].is_some();
+            let is_unknown = is_lost && has_begun || is_before_all(at) && came.measured_before;
             let left = left.and_then(|left| left[at].as_ref());
             let left = left.and_then(|left| left_by(before, left));
             let left = left.or_else(|| is_unknown.then(|| unknown(before)));
@@ -105,22 +125,30 @@ impl Doubts {
             Doubted { because, has_others }
         };
         let doubts = nodes.iter().enumerate().map(of).collect();
-        for (begun, came) in self.begun.iter_mut().zip(nodes) {
-            *begun |= came.any;
+        for (last, _) in self.last.iter_mut().zip(nodes).filter(|(_, came)| came.any) {
+            *last = Some(epoch);
         }
-        let left = self.begun.iter().zip(nodes).map(|(begun, came)| begun.then_some(*came));
+        let left = self.last.iter().zip(nodes).map(|(last, came)| last.map(|_| *came));
         self.left.insert(epoch, left.collect());
         self.left = self.left.split_off(&epoch.saturating_sub(self.window));
         doubts
     }
 
+    /// Whether a node of which nothing came from `epoch` on may stand still and have packets that
+    /// it will pass on. One of which nothing ever came has none.
+    fn stands_still(&self, at: usize, epoch: u64) -> bool {
+        let end = |last: u64| last.saturating_add(self.window);
+        let ns = |last: u64| epoch.saturating_sub(end(last)).saturating_mul(self.clock.length_ns());
+        self.last[at].is_some_and(|last| ns(last) <= STANDS_STILL_NS)
+    }
+
     /// Why packets of the window that began with `epoch` may be anywhere in later ones, if so: up
     /// to what their timestamp bit meant.
-    fn goes_on<'a>(&self, epoch: u64, nodes: impl Iterator<Item = &'a Came>) -> Option<String> {
-        let most = |(flip_ns, held_ns): (u64, u64), came: &Came| {
-            (flip_ns.max(came.flip_ns), held_ns.max(came.held_ns))
+    fn goes_on(&self, epoch: u64, nodes: impl Iterator<Item = Came>) -> Option<String> {
+        let most = |(flip_ns, held_ns, may_hold): (u64, u64, bool), came: Came| {
+            (flip_ns.max(came.flip_ns), held_ns.max(came.held_ns), may_hold | came.may_hold)
         };
-        let (flip_ns, held_ns) = nodes.fold((0, 0), most);
+        let (flip_ns, held_ns, may_hold) = nodes.fold((0, 0, false), most);
         let guards = self.clock.guards();
         let last_ns = flip_ns.saturating_add(guards.flight_ns).saturating_add(2 * guards.clock_ns);
         let how = if flip_ns > 0 && last_ns >= self.clock.length_ns() {
@@ -133,6 +161,11 @@ impl Doubts {
             format!(
                 "of epoch {epoch} and those after it were held up for {late_ms:.1} ms where a node \
                  stood still"
+            )
+        } else if may_hold {
+            format!(
+                "of epoch {epoch} and those after it may have been held up at a node of which not all \
+                 came"
             )
         } else {
             return None;
@@ -182,6 +215,7 @@ mod tests {
         flip_ns: 0,
         take_ns: 0,
         held_ns: 0,
+        may_hold: false,
         measured_before: false,
     };
 
@@ -246,6 +280,41 @@ mod tests {
         assert_eq!(mixed(1, &of_epochs), [[true, false], [false; 2], [true, true], [false; 2]]);
         let [_, doubted] = &doubted(20, &came)[0];
         assert!(doubted.because[0].contains("held up for 60.0 ms"), "{doubted:?}");
+    }
+
+    /// How long it stood still, nobody knows of one of which nothing came meanwhile.
+    #[test]
+    fn packets_of_a_node_that_is_missing_may_have_been_held_up() {
+        let missing = Came { any: false, all: false, may_hold: true, ..WELL };
+        let came = [WELL_BOTH, [missing, WELL], WELL_BOTH, WELL_BOTH];
+        assert_eq!(doubtful(20, &came)[1..], [[false, true], [true, true], [false, false]]);
+        assert_eq!(mixed(20, &came)[1..], [[false, false], [true, true], [false, false]]);
+        let [_, doubted] = &doubted(20, &came)[1];
+        assert!(doubted.because[0].contains("may have been held up"), "{doubted:?}");
+        // One that had not begun holds nothing, nor does one that is gone.
+        let came = [[missing, WELL], [missing, WELL], WELL_BOTH];
+        assert_eq!(doubtful(20, &came), [[false; 2]; 3]);
+        let gone = Came { may_hold: false, ..missing };
+        let came = [WELL_BOTH, [gone, WELL], WELL_BOTH, WELL_BOTH];
+        assert_eq!(doubtful(20, &came)[1..], [[false; 2], [true, false], [false; 2]]);
+    }
+
+    /// Nobody waits for ever for what a node may still pass on. Where it is back it may have done
+    /// so, however long it was missing.
+    #[test]
+    fn a_node_that_is_missing_for_long_holds_nothing_until_it_is_back() {
+        let missing = Came { any: false, all: false, may_hold: true, ..WELL };
+        let mut came = vec![[WELL; 2]];
+        came.extend([[missing, WELL]; 15]);
+        came.extend([WELL_BOTH; 2]);
+        let of_the_other: Vec<bool> = doubtful(20, &came).iter().map(|of| of[1]).collect();
+        // Windows of a second: those that begin within ten, and what the last of these leaves.
+        let mut expected = [vec![false], vec![true; 12], vec![false; 3]].concat();
+        expected.extend([true, false]);
+        assert_eq!(of_the_other, expected);
+        // However long windows are.
+        let of_the_other = doubtful(1000, &came[..4]).into_iter().map(|of| of[1]);
+        assert_eq!(of_the_other.collect::<Vec<_>>(), [false, true, true, false]);
     }
 
     /// Whatever of the window before may be counted in this one makes no lower bound of it.

@@ -210,12 +210,14 @@ impl Running {
 /// time since it began.
 fn states(hub: &Hub, positions: &[usize], window: Range<u64>) -> Vec<NodeState> {
     let since_unix_ns = hub.clock().start_of(window.start);
+    let time_ns = since_unix_ns..hub.clock().start_of(window.end);
     let mut problems = hub.problems_of_all(&window);
     let of_node = |&position: &usize| NodeState {
         problem: problems[position].take(),
         offset: hub.clock_offset(position, since_unix_ns),
         kind: hub.kind(position),
         measured_before: hub.measured_before(position),
+        is_gone: hub.is_gone(position, &time_ns),
     };
     positions.iter().map(of_node).collect()
 }

@@ -157,7 +157,7 @@ async fn receive_hello(
         },
         Ok(Ok(Some(other))) => Err(format!("a {} frame came before hello", other.name())),
         Ok(Ok(None)) => return None,
-        Ok(Err(problem)) => Err(problem),
+        Ok(Err(ended)) => Err(ended.problem()),
         Err(_) => Err(format!("no hello within {HELLO_TIMEOUT:?}")),
     };
     let hello = hello.and_then(|hello| hashes_alike(link.version, hub).map(|()| hello));
@@ -221,11 +221,18 @@ async fn enter(
 async fn serve_node(admitted: Admitted, address: SocketAddr, hub: &Hub) {
     let Admitted { mut link, peer, name, admission } = admitted;
     let Admission { node, connection, messages, probes } = admission;
-    let mut dismissal = Dismissal { hub, node, connection, problem: None };
+    let mut dismissal = Dismissal { hub, node, connection, has_closed: false, problem: None };
     hub.paths_connected(node, probes);
     link.buffer.resize(READ_BYTES, 0);
     match converse(&mut link, hub, (node, connection), messages, peer).await {
-        Ok(()) => info!(node = name, %address, "disconnected"),
+        Ok(()) => {
+            info!(node = name, %address, "disconnected");
+            dismissal.has_closed = true;
+        }
+        Err(Ended::Closed(problem)) => {
+            warn!(node = name, %address, "disconnected: {problem}");
+            (dismissal.has_closed, dismissal.problem) = (true, Some(problem));
+        }
         Err(Ended::Broken(problem)) => {
             warn!(node = name, %address, "disconnected: {problem}");
             dismissal.problem = Some(problem);
@@ -283,6 +290,8 @@ struct Dismissal<'a> {
     hub: &'a Hub,
     node: usize,
     connection: u64,
+    /// Whether the node's own end closed it.
+    has_closed: bool,
     problem: Option<String>,
 }
 
@@ -290,16 +299,26 @@ impl Drop for Dismissal<'_> {
     fn drop(&mut self) {
         // First, since the node may connect anew as soon as it is dismissed.
         self.hub.paths_disconnected(self.node);
-        self.hub.dismiss(self.node, self.connection, self.problem.take());
+        let closed = self.has_closed;
+        self.hub.dismiss(self.node, self.connection, (closed, self.problem.take()));
     }
 }
 
 /// Why a conversation ended.
 enum Ended {
+    /// The node's own end closed the connection, as the end of its program does.
+    Closed(String),
     /// The connection did.
     Broken(String),
     /// The controller ends it: the node sent what it should not, or is to come again.
     Protocol(String),
+}
+
+impl Ended {
+    fn problem(self) -> String {
+        let (Self::Closed(problem) | Self::Broken(problem) | Self::Protocol(problem)) = self;
+        problem
+    }
 }
 
 /// Talks with a node until it goes.
@@ -334,7 +353,7 @@ async fn converse(
                 if let Message::Refused { reason } = message {
                     return Err(Ended::Protocol(reason));
                 }
-                link.send(&message).await.map_err(Ended::Broken)?;
+                link.send(&message).await?;
                 continue;
             }
             problem = &mut distrust => return Err(Ended::Broken(problem)),
@@ -344,7 +363,7 @@ async fn converse(
                     probes.pop_front();
                 }
                 probes.push_back(sent_ns);
-                link.send(&Message::Probe { sent_ns }).await.map_err(Ended::Broken)?;
+                link.send(&Message::Probe { sent_ns }).await?;
                 let wait = if answered < FIRST_PROBES { PROBE_SOON } else { PROBE_LATER };
                 probe.as_mut().reset(Instant::now() + wait);
                 continue;
@@ -352,7 +371,7 @@ async fn converse(
             received = timeout_at(silent_at, link.receive()) => match received {
                 Err(_) if link.received_at + silence > Instant::now() => continue,
                 Err(_) => return Err(Ended::Broken(format!("nothing received for {silence:?}"))),
-                Ok(Err(problem)) => return Err(Ended::Protocol(problem)),
+                Ok(Err(ended)) => return Err(ended),
                 Ok(Ok(None)) => return Ok(()),
                 Ok(Ok(Some(message))) => message,
             },
@@ -516,9 +535,10 @@ struct Link {
 impl Link {
     /// The next message; `None` where the peer has closed the connection. Can be dropped at any
     /// time without losing bytes.
-    async fn receive(&mut self) -> Result<Option<Message>, String> {
+    async fn receive(&mut self) -> Result<Option<Message>, Ended> {
         loop {
-            if let Some(message) = self.reader.next_message().map_err(|error| error.to_string())? {
+            let next = self.reader.next_message();
+            if let Some(message) = next.map_err(|error| Ended::Protocol(error.to_string()))? {
                 self.version = self.reader.version();
                 return Ok(Some(message));
             }
@@ -530,7 +550,7 @@ impl Link {
             };
             match read {
                 Ok(0) if self.reader.is_within_frame() => {
-                    return Err("the connection was closed within a frame".to_owned());
+                    return Err(Ended::Closed("the connection was closed within a frame".into()));
                 }
                 Ok(0) => return Ok(None),
                 Ok(read) => {
@@ -538,12 +558,12 @@ impl Link {
                     self.reader.push(&self.buffer[..read]);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error.to_string()),
+                Err(error) => return Err(Ended::Broken(error.to_string())),
             }
         }
     }
 
-    async fn send(&mut self, message: &Message) -> Result<(), String> {
+    async fn send(&mut self, message: &Message) -> Result<(), Ended> {
         let mut frame = Vec::new();
         if !message.encode_as(self.version, &mut frame) {
             // What the node's version has no words for, it can do without.
@@ -551,8 +571,8 @@ impl Link {
         }
         match timeout(SEND_TIMEOUT, self.stream.put(&frame)).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err(format!("it took no message within {SEND_TIMEOUT:?}")),
+            Ok(Err(error)) => Err(Ended::Broken(error.to_string())),
+            Err(_) => Err(Ended::Broken(format!("it took no message within {SEND_TIMEOUT:?}"))),
         }
     }
 

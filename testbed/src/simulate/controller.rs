@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use calumma_analysis::{HashKeys, Node, Published};
 use calumma_controller::carrier::{Asking, Carriers, Given, Verdict, needs_tos};
-use calumma_controller::clocks::{self, ClockFilter, ClockState, Exchange, Faults};
+use calumma_controller::clocks::{self, ClockFilter, ClockState, Exchange, Faults, gone};
 use calumma_controller::paths::Paths;
 use calumma_controller::report::EpochReport;
 use calumma_controller::steering::noticed_in;
@@ -85,6 +85,8 @@ struct Peer {
     carrier: Option<String>,
     /// True time at which its connection was set up, while it stands.
     connected_ns: Option<u64>,
+    /// The same of when the last one ended.
+    gone_ns: Option<u64>,
 }
 
 impl Peer {
@@ -101,6 +103,7 @@ impl Peer {
             clock: ClockFilter::default(),
             carrier: None,
             connected_ns: None,
+            gone_ns: None,
         }
     }
 
@@ -187,13 +190,19 @@ impl Controller {
         self.waiting.retain(|(of, _)| *of != node);
         let peer = &mut self.peers[node];
         let clock = std::mem::take(&mut peer.clock);
-        let (kind, measured_before, connected_ns) = (peer.kind, peer.measured_before, Some(now_ns));
-        *peer = Peer { kind, measured_before, clock, connected_ns, ..Peer::new(peer.node.clone()) };
+        *peer = Peer {
+            kind: peer.kind,
+            measured_before: peer.measured_before,
+            clock,
+            connected_ns: Some(now_ns),
+            gone_ns: peer.gone_ns,
+            ..Peer::new(peer.node.clone())
+        };
     }
 
     /// A node's connection has broken.
     pub(super) fn disconnected(&mut self, node: usize, now_ns: u64) {
-        self.peers[node].connected_ns = None;
+        (self.peers[node].connected_ns, self.peers[node].gone_ns) = (None, Some(now_ns));
         self.waiting.retain(|(of, _)| *of != node);
         let steering = self.lanes.iter_mut().filter_map(|lane| lane.steering.as_mut());
         steering.for_each(|steering| steering.left(node, now_ns));
@@ -428,6 +437,10 @@ impl Controller {
             offset: &|node, since_ns| peers[node].clock.offset_since(since_ns, now_ns),
             kind: &|node| peers[node].kind,
             measured_before: &|node| peers[node].measured_before == Some(true),
+            is_gone: &|node, time_ns| {
+                let Peer { connected_ns, gone_ns, .. } = peers[node];
+                gone_ns.is_some_and(|at_ns| gone(at_ns, connected_ns.is_none(), time_ns))
+            },
             unprobed: &|epoch| paths.unprobed(epoch),
         };
         for lane in lanes {

@@ -43,6 +43,8 @@ pub(super) struct Ends<'a> {
     pub(super) kind: &'a dyn Fn(usize) -> Option<&'static str>,
     /// Whether a node measured when it first connected.
     pub(super) measured_before: &'a dyn Fn(usize) -> bool,
+    /// Whether a node was gone before a time was over.
+    pub(super) is_gone: &'a dyn Fn(usize, &Range<u64>) -> bool,
     /// By edge: the paths from it that are not known to let marks through.
     pub(super) unprobed: &'a dyn Fn(u64) -> Vec<Option<Unprobed>>,
 }
@@ -325,12 +327,14 @@ impl Lane {
                 let clock = ends.clock;
                 let of_nodes = |window: Range<u64>| {
                     let since_ns = clock.start_of(window.start);
+                    let time_ns = since_ns..clock.start_of(window.end);
                     let mut all = (ends.problems_around)(&window);
                     let of_node = |&at: &usize| NodeState {
                         problem: all[at].take(),
                         offset: (ends.offset)(at, since_ns),
                         kind: (ends.kind)(at),
                         measured_before: (ends.measured_before)(at),
+                        is_gone: (ends.is_gone)(at, &time_ns),
                     };
                     at.iter().map(of_node).collect()
                 };

@@ -52,6 +52,8 @@ pub(super) struct State {
     pub(super) link: Option<Link>,
     /// Whether it measured when it first connected.
     measured_before: bool,
+    /// When its own end closed the last connection, in nanoseconds since the Unix epoch, if it did.
+    pub(super) closed_ns: Option<u64>,
 }
 
 impl State {
@@ -82,7 +84,7 @@ impl State {
 #[derive(Debug)]
 pub(super) struct Link {
     /// Its number.
-    connection: u64,
+    pub(super) connection: u64,
     /// When it was set up, by [`steady_ns`].
     since_ns: u64,
     pub(super) messages: mpsc::Sender<Message>,
@@ -515,34 +517,6 @@ impl Hub {
         }
         if let (Some(link), Some(message)) = (&state.link, again) {
             let _ = link.messages.try_send(message);
-        }
-    }
-
-    /// Notes that a connection has ended, and why.
-    pub(in crate::server) fn dismiss(&self, node: usize, connection: u64, problem: Option<String>) {
-        let mut marked = lock(&self.marked);
-        let mut state = lock(&self.nodes[node].state);
-        let State { status, link, .. } = &mut *state;
-        if link.as_ref().is_some_and(|link| link.connection == connection) {
-            *link = None;
-            marked.remove(node);
-            lock(&self.delays).set(node, None);
-            status.connected = false;
-            status.last_problem = problem;
-            let lanes = self.lanes();
-            let now_ns = unix_ns();
-            for steering in lanes.iter().filter_map(|lane| lane.steering.as_ref()) {
-                lock(steering).left(node, now_ns);
-            }
-        }
-    }
-
-    /// Closes a node's connection, which sent what can't be read.
-    pub(in crate::server) fn close(&self, node: usize, connection: u64, reason: String) {
-        let state = lock(&self.nodes[node].state);
-        if let Some(link) = state.link.as_ref().filter(|link| link.connection == connection) {
-            // Where the queue is full, the next such frame closes the connection.
-            let _ = link.messages.try_send(Message::Refused { reason });
         }
     }
 
