@@ -316,6 +316,7 @@ impl Estimated {
         let sizes = share.and_then(|share| sizes::estimate(flows, share));
         let bounds = (uncounted, local.as_ref().map_or(0.0, Local::others));
         let size_distribution = sizes.map(|sizes| sizes::within(sizes, flows, bounds));
+        let total = total.filter(|_| view.hidden() == 0);
         let entropy = total.and_then(|total| sizes::entropy(flows, total));
         Self { spreads, size_distribution, entropy }
     }

@@ -10,6 +10,7 @@
 //! the other flows, which were chosen by their hashes.
 
 use std::collections::HashMap;
+use std::net::Ipv6Addr;
 
 use calumma_cfs::frames::{Entry, Unentered};
 use calumma_sketch::{Beyond, HashFamily, Hashes, HyperLogLog, WideKey};
@@ -208,6 +209,10 @@ pub(crate) struct Local {
     homes: Vec<Option<usize>>,
     /// For hosts of which nobody knows the edge.
     everywhere: Of,
+    /// Flows of IPv6 that entered and are in no register, at most.
+    hidden: f64,
+    /// Whether each of the view's addresses is of IPv6; empty where there are no such flows.
+    may_have_hidden: Vec<bool>,
 }
 
 /// Flows of an edge, or of all.
@@ -275,7 +280,17 @@ impl Local {
         let edges = edges.collect();
         let of_edges = view.nodes.iter().filter(|node| node.role == Role::Edge);
         let has_room = of_edges.clone().all(NodeView::has_room_for_first);
-        Self { edges, homes, everywhere: Of::new(total, everywhere, has_room) }
+        let everywhere = Of::new(total, everywhere, has_room);
+        let hidden = view.hidden() as f64;
+        let is_ipv6 = |of: &[u8; 16]| Ipv6Addr::from(*of).to_ipv4_mapped().is_none();
+        let addresses = view.addresses.iter().filter(|_| hidden > 0.0);
+        let may_have_hidden = addresses.map(is_ipv6).collect();
+        Self { edges, homes, everywhere, hidden, may_have_hidden }
+    }
+
+    /// Whether flows of the host whose address has this rank may be in no register.
+    fn may_have_hidden(&self, address: u32) -> bool {
+        self.may_have_hidden.get(address as usize).is_some_and(|may| *may)
     }
 
     fn home(&self, address: u32) -> Option<usize> {
@@ -285,6 +300,9 @@ impl Local {
     /// The share of the flows chosen by their hashes that is monitored, of the host whose address
     /// has this rank, if it is known.
     pub(crate) fn of(&self, address: u32) -> Option<Coverage> {
+        if self.may_have_hidden(address) {
+            return None;
+        }
         let edge = self.home(address).map(|node| self.edges[node].and_then(|of| of.share));
         edge.unwrap_or(self.everywhere.share)
     }
@@ -303,14 +321,28 @@ impl Local {
 
     /// Flows that are not monitored, at most.
     pub(crate) fn others(&self) -> f64 {
-        self.everywhere.others
+        self.everywhere.others + self.hidden
     }
 
-    /// The same of those that entered where the host is whose address has this rank; it is behind
-    /// no other edge.
+    /// Those of them that are in no register.
+    pub(crate) fn hidden(&self) -> f64 {
+        self.hidden
+    }
+
+    /// Flows of the host whose address has this rank that are not monitored, at most.
     pub(crate) fn others_of(&self, address: u32) -> f64 {
+        self.everywhere.others + self.hidden_of(address)
+    }
+
+    /// The same of those that entered where the host is; it is behind no other edge.
+    pub(crate) fn others_from(&self, address: u32) -> f64 {
         let edge = self.home(address).and_then(|node| self.edges[node]);
-        edge.map_or(self.everywhere.others, |of| of.others.min(self.everywhere.others))
+        let others = edge.map_or(f64::INFINITY, |of| of.others).min(self.everywhere.others);
+        others + self.hidden_of(address)
+    }
+
+    fn hidden_of(&self, address: u32) -> f64 {
+        if self.may_have_hidden(address) { self.hidden } else { 0.0 }
     }
 }
 

@@ -129,14 +129,20 @@ impl Ends<'_> {
     }
 
     /// Whether nothing can be where flows did not go on that is not known: every node has counted
-    /// each flow, edges in their tables, and none's routes changed where flows entered.
+    /// each flow, edges in their tables all that entered there, and their routes did not change.
     pub(crate) fn show_all(&self, view: &View<'_>) -> bool {
         let shows = |node: &NodeView<'_>| {
             let is_edge = node.role == Role::Edge;
             let in_table = node.has_room_for_all() && !node.window.routes_changed;
             node.has_all() && (!is_edge || in_table)
         };
-        self.are_known() && view.nodes.iter().all(shows)
+        let has_all_that_entered = |seen: &Seen<'_>| {
+            let has_entered = seen.sides & Entry::ENTERED != 0;
+            !has_entered || view.node(seen).role != Role::Edge || seen.is_exact_on(Entry::ENTERED)
+        };
+        self.are_known()
+            && view.nodes.iter().all(shows)
+            && view.flows().all(|(_, seen)| seen.iter().all(has_all_that_entered))
     }
 
     /// Where nothing of a flow came although packets of it were on their way to a host; `None`

@@ -220,7 +220,8 @@ fn of_each(
     let mut all = Spreads {
         found: Vec::new(),
         are_all: coverage.is_some_and(|of| of.others() < wanted),
-        are_likely_all: least.is_some_and(|least| none_seen(least) < wanted),
+        are_likely_all: least.is_some_and(|least| none_seen(least) < wanted)
+            && coverage.is_some_and(|of| of.hidden() < wanted),
     };
     for of_one in addresses() {
         let (seen, first) = seen_of(of_one);
@@ -229,7 +230,7 @@ fn of_each(
         let host = view.addresses.get(one);
         // Flows to a host may have come to no edge, and one that moves sends to several.
         let is_there = chosen.side == Entry::ENTERED && !view.may_be_anywhere(host);
-        let others = |of: &Local| if is_there { of.others_of(one) } else { of.others() };
+        let others = |of: &Local| if is_there { of.others_from(one) } else { of.others_of(one) };
         let high = coverage.map(|of| number as f64 + others(of));
         let low = chosen.at_least(of_one).max(number as f64);
         let low = high.map_or(low, |high| low.min(high));

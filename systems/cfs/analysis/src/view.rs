@@ -150,6 +150,14 @@ impl<'a> NodeView<'a> {
         self.has_rows && refused_packets > 0 && [evicted, refused, filtered] == [0; 3]
     }
 
+    /// Flows of IPv6 that it may have seen although its table has rows, at most: each is a packet
+    /// that it refused, and that was neither the first of a flow nor kept out by the filter.
+    fn others_at_most(&self) -> u64 {
+        let Totals { refused_packets, refused, filtered, .. } = self.window.totals;
+        let is_dual = self.has_rows && self.window.keys == KeyKind::Dual;
+        if is_dual { refused_packets.saturating_sub(refused).saturating_sub(filtered) } else { 0 }
+    }
+
     /// Whether it has a count of every flow that it saw.
     pub(crate) fn has_all(&self) -> bool {
         let has_decoded = self.residual.is_some_and(|of| of.counts.is_some());
@@ -385,6 +393,12 @@ impl<'a> View<'a> {
     pub(crate) fn has_all_flows(&self) -> bool {
         let mut edges = self.nodes.iter().filter(|node| node.role == Role::Edge);
         self.has_all_edges && edges.all(NodeView::has_all)
+    }
+
+    /// Flows of IPv6 that entered and are in no register, at most.
+    pub(crate) fn hidden(&self) -> u64 {
+        let edges = self.nodes.iter().filter(|node| node.role == Role::Edge);
+        edges.map(NodeView::others_at_most).fold(0, u64::saturating_add)
     }
 
     /// Where hosts are, and those that were seen behind several edges.

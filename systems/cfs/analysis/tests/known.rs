@@ -214,6 +214,11 @@ fn black_holes_and_superspreaders_that_nobody_can_know_are_not_said_to_be_none()
     let without_edge = unknown(&|network| network.windows[2].totals.unmarked = 1);
     assert!(without_edge.0);
     assert!(unknown(&|network| network.windows[0].routes_changed = true).0);
+    // Lcores that saw unlike times to live first do not say whether they have all of a flow.
+    let inexact = unknown(&|network| {
+        network.count_of(0, &flow(1, 900, 77), 30, (Entry::ENTERED, 64)).exact = false;
+    });
+    assert_eq!(inexact, (true, false, true));
     assert_eq!(unknown(&|network| network.late[2] = Some(1)), (true, true, false));
 }
 
@@ -237,18 +242,30 @@ fn a_black_hole_takes_flows_that_are_pinned() {
 /// A Tofino's rows have no flows of IPv6, whose packets it counts all the same.
 #[test]
 fn flows_that_are_in_no_register_make_their_number_unknown() {
-    let found = |has_rows: bool, flows: u64| {
+    let refused = |has_rows: bool, flows: u64, packets: u64| {
         let mut network = three_edges(json!({}));
         network.rows = if has_rows { vec![0] } else { Vec::new() };
         network.windows.iter_mut().for_each(|window| window.keys = KeyKind::Dual);
         network.count_of(0, &flow(1, 2, 3), 5, (Entry::ENTERED, 64));
         let totals = &mut network.at("e1").totals;
-        (totals.packets, totals.refused_packets, totals.refused) = (45, 40, flows);
+        (totals.packets, totals.refused_packets, totals.refused) = (packets + 5, packets, flows);
         let found = network.report().findings;
         assert_eq!(found.flows_total.is_some(), found.coverage.is_some());
+        found
+    };
+    let found = |has_rows: bool, flows: u64| {
+        let found = refused(has_rows, flows, 40);
         (found.flows_total.is_some(), found.loops_watched, found.superspreaders_complete)
     };
     assert_eq!(found(true, 0), (false, false, false));
     assert_eq!(found(true, 9), (true, false, true), "of IPv4, as far as anybody knows");
     assert_eq!(found(false, 9), (true, true, true));
+    // Each of the others may be a flow of IPv6, and all of one host.
+    let many = refused(true, 9, 5000);
+    assert!(many.flows_total.is_some() && !many.superspreaders_complete, "{many:?}");
+    assert!(!many.superspreaders_likely_complete);
+    let most = |found: &Found| found.size_distribution.as_ref().map(|sizes| sizes[0].high);
+    let [few, many] = [refused(true, 9, 40), many].map(|found| most(&found).unwrap());
+    assert!(few >= 31.0 && many >= 4991.0, "{few}, {many}");
+    assert!(refused(false, 9, 5000).superspreaders_complete);
 }
