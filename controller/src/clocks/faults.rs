@@ -49,7 +49,7 @@ impl Faults {
         let epoch = self.clock.epoch_at(unix_ns);
         for ((node, clock), problem) in self.nodes.iter_mut().zip(clocks).zip(wrong) {
             let Some(problem) = problem else {
-                if clock.unknown_for_ns.is_some() {
+                if clock.unknown_for_ns.is_some() || clock.estimate.is_none() {
                     continue;
                 }
                 node.spans.end(epoch);
@@ -77,9 +77,16 @@ impl Faults {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clocks::ClockEstimate;
     use calumma_epoch::Guards;
 
     const SECOND: u64 = 1_000_000_000;
+
+    /// Of a clock that has just been compared.
+    fn compared() -> ClockState {
+        let estimate = ClockEstimate { offset_ns: 0, error_ns: 1000, delay_ns: 1000 };
+        ClockState { estimate: Some(estimate), ..ClockState::default() }
+    }
 
     /// A clock that was set in the first seconds of a window of a minute is well long before that
     /// is reported.
@@ -99,7 +106,7 @@ mod tests {
             if faults.is_due(now_ns) {
                 let is_wrong = (40..50).contains(&tenth);
                 let wrong = if is_wrong { was_set() } else { [None, None] };
-                faults.note(now_ns, &[ClockState::default(); 2], &wrong);
+                faults.note(now_ns, &[compared(); 2], &wrong);
             }
         }
         let wrong = |window: Range<u64>| [0, 1].map(|node| faults.of(node, &window).is_some());
@@ -116,13 +123,17 @@ mod tests {
         let clock = EpochClock::new(50_000_000, Guards::default()).unwrap();
         let from = 1_700_000_000 * SECOND;
         let whole = clock.epoch_at(from)..clock.epoch_at(from + 30 * SECOND);
-        for was_set in [false, true] {
+        // Of a node that is not connected nothing is known, not even for how long.
+        let unknown =
+            [ClockState { unknown_for_ns: Some(SECOND), ..compared() }, ClockState::default()];
+        for (was_set, unknown) in
+            [false, true].into_iter().flat_map(|was_set| unknown.map(|of| (was_set, of)))
+        {
             let mut faults = Faults::new(clock, 1);
             for second in 0..30 {
                 let is_away = (10..20).contains(&second);
-                let unknown_for_ns = is_away.then_some(second * SECOND);
                 let wrong = (was_set && second == 20).then(|| "its clock was set".to_owned());
-                let state = ClockState { unknown_for_ns, ..ClockState::default() };
+                let state = if is_away { unknown } else { compared() };
                 faults.note(from + second * SECOND, &[state], &[wrong]);
             }
             assert_eq!(faults.of(0, &whole).is_some(), was_set);
