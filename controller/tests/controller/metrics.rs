@@ -132,7 +132,15 @@ fn no_gauge_says_what_was_in_an_earlier_window() {
 
     let mut of = of_sketchint();
     (of.complete, of.findings.nodes, of.findings.sinks) = (false, Vec::new(), Vec::new());
+    // Of how many packets were to come without INT, nothing is known either.
+    of.findings.coverage.not_carried = None;
+    let wanted = |int: &str| {
+        let name = format!("calumma_sketchint_wanted_packets_total{{int=\"{int}\"}}");
+        value(&text(), &name)
+    };
+    let before = [wanted("yes"), wanted("no")];
     metrics.record(&of);
+    assert_eq!([wanted("yes"), wanted("no")], before);
     let now = text();
     assert!(!now.contains("calumma_sketchint_latency_p99_seconds{"), "{now}");
     assert!(!now.contains("calumma_sketchint_flows{"), "{now}");
@@ -280,6 +288,8 @@ fn packets_without_stacks_and_hops_are_counted_by_reason_and_sink() {
     let text = rendered();
     let of = |name: &str| value(&text, &format!("calumma_sketchint_{name}"));
     assert_eq!(of("not_carried_total{reason=\"share\"}"), 30.0);
+    let wanted = |int: &str| of(&format!("wanted_packets_total{{int=\"{int}\"}}"));
+    assert_eq!((wanted("yes"), wanted("no")), (60.0, 0.0));
     assert_eq!(of("mtu_exceeded_total{sink=\"e2\"}"), 5.0);
     assert_eq!(of("hops_exceeded_total{sink=\"e2\"}"), 4.0);
     assert_eq!(of("latency_p99_seconds{node=\"s1\"}"), 3e-6);

@@ -81,7 +81,7 @@ impl Rules for Watch {
 
 /// Packets for hosts that were to come with INT, those left out by share or watch list not among
 /// them.
-fn wanted(found: &Found) -> u64 {
+pub(crate) fn wanted(found: &Found) -> u64 {
     let not_carried = found.coverage.not_carried.iter().flatten();
     let by_choice = |why: &str| {
         [NotCarried::Share, NotCarried::Watch].into_iter().any(|choice| choice.name() == why)

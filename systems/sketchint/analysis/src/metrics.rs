@@ -6,6 +6,7 @@ use calumma_analysis::metrics::{ReportMetrics, counters, gauge, gauges, seen};
 use calumma_analysis::{Report, SystemReport};
 use prometheus::{Gauge, GaugeVec, IntCounterVec, Registry};
 
+use crate::alert::wanted;
 use crate::report::Found;
 
 #[derive(Debug)]
@@ -26,6 +27,7 @@ struct Metrics {
     inflated: IntCounterVec,
     packets: IntCounterVec,
     int_packets: IntCounterVec,
+    wanted: IntCounterVec,
     flows: GaugeVec,
     rows_refused: IntCounterVec,
 }
@@ -112,6 +114,13 @@ pub fn new(on: &Registry) -> prometheus::Result<Box<dyn ReportMetrics>> {
         )?,
         packets: counters(on, "sketchint_packets_total", "Packets for a sink's hosts.", sink)?,
         int_packets: counters(on, "sketchint_int_packets_total", "Those with INT.", sink)?,
+        wanted: counters(
+            on,
+            "sketchint_wanted_packets_total",
+            "Packets that were to come with INT, in complete windows while it was on, and whether \
+             they did.",
+            &["int"],
+        )?,
         flows: gauges(on, "sketchint_flows", "Flows of a sink; NaN: unknown.", sink)?,
         rows_refused: counters(
             on,
@@ -147,6 +156,13 @@ impl ReportMetrics for Metrics {
         let known = report.complete && is_compared;
         self.path_changes.set(seen(found.path_changes.len(), known));
         self.loops.set(seen(found.loops.len(), report.complete));
+        if report.complete && found.state == "on" {
+            let all = wanted(found);
+            let missing = all.saturating_sub(with_int);
+            for (int, packets) in [("yes", all - missing), ("no", missing)] {
+                self.wanted.with_label_values(&[int]).inc_by(packets);
+            }
+        }
         for (reason, &packets) in found.coverage.not_carried.iter().flatten() {
             self.not_carried.with_label_values(&[&**reason]).inc_by(packets);
         }
