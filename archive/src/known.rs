@@ -104,20 +104,25 @@ fn rolls<D: Disk>(
     Ok(rolls)
 }
 
-/// The epochs of a roll, as the table `reports` has them. Where that has no file, or one of a
-/// release that did not write which are complete, all epochs that any table has count as complete:
-/// an incomplete report then stays where a complete one might have come, and no row is there twice.
+/// The epochs of a roll, as the table `reports` has them. Those that only other tables have count
+/// as complete, and so do all where it has no file, or one of a release that did not write which
+/// are complete: an incomplete report then stays where a complete one might have come, and no row
+/// is there twice.
 fn of_roll<D: Disk>(disk: &D, reports: &str, files: &Files) -> anyhow::Result<Vec<(u64, bool)>> {
-    if let Some((_, path)) = files.iter().find(|(table, _)| *table == reports)
-        && let Some(epochs) = read(disk, path, reports_in)?
-    {
-        return Ok(epochs);
+    let of_reports = files.iter().find(|(table, _)| *table == reports);
+    let said = match of_reports {
+        Some((_, path)) => read(disk, path, reports_in)?,
+        None => None,
+    };
+    let mut epochs = BTreeMap::new();
+    for (table, path) in files {
+        if said.is_none() || *table != reports {
+            let there = read(disk, path, epochs_in)?.into_iter().flatten();
+            epochs.extend(there.map(|epoch| (epoch, true)));
+        }
     }
-    let mut epochs = BTreeSet::new();
-    for (_, path) in files {
-        epochs.extend(read(disk, path, epochs_in)?.into_iter().flatten());
-    }
-    Ok(epochs.into_iter().map(|epoch| (epoch, true)).collect())
+    epochs.extend(said.into_iter().flatten());
+    Ok(epochs.into_iter().collect())
 }
 
 /// What `of` finds in a file; `None` where it finds nothing, or the file is damaged and set aside.

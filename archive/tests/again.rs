@@ -201,6 +201,27 @@ fn reports_of_every_system_are_there_once_unless_they_were_incomplete() {
     check(&folder.0, &[(1, 1), (2, 2), (3, 1), (4, 1), (5, 1), (6, 1)]);
 }
 
+/// Of a window that no sink's numbers are sound of, there may be what sources say alone.
+#[test]
+fn a_report_without_a_row_where_reports_are_looked_for_is_there_once() {
+    let folder = Folder::new("sourceless");
+    let without_sinks = || {
+        let mut of: Value = serde_json::from_str(&report(&SketchInt, 2, false).json).unwrap();
+        of["sinks"] = json!([]);
+        let json = of.to_string();
+        Arc::new(Published { report: SketchInt.read(&json).unwrap(), json })
+    };
+    for _ in 0..2 {
+        let mut archive = folder.open();
+        archive.append(&report(&SketchInt, 1, true), Instant::now()).unwrap();
+        archive.append(&without_sinks(), Instant::now()).unwrap();
+        archive.finish(Instant::now()).unwrap();
+    }
+    let rows = rows(&folder.0);
+    assert_eq!(rows["sketchint_windows"], [(1, 2)].into());
+    assert_eq!(rows["sketchint_not_carried"], [(1, 1), (2, 1)].into());
+}
+
 /// An older release did not say which windows are complete, or had no table of windows at all.
 #[test]
 fn what_files_of_older_releases_have_is_not_written_again() {
