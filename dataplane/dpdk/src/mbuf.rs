@@ -262,6 +262,19 @@ impl Mbuf {
         true
     }
 
+    /// Cuts the packet down to its first segment and frees the others. One load where there are
+    /// none.
+    #[inline]
+    pub fn cut_to_first_segment(&mut self) {
+        let first = self.first();
+        let Some(second) = first.next() else { return };
+        first.set(field::NEXT, std::ptr::null_mut());
+        first.set(field::NB_SEGS, 1);
+        first.set(field::PKT_LEN, first.len() as u32);
+        // SAFETY: the segments from there on are live, owned, and part of no packet any more.
+        unsafe { dpdk_sys::calumma_pktmbuf_free(second.0.as_ptr()) };
+    }
+
     /// Asks for the first cache line of the packet's data, and waits for nothing but the mbuf's own
     /// first cache line.
     #[inline]

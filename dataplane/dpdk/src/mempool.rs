@@ -14,6 +14,12 @@ use crate::mbuf::Mbuf;
 /// Its memory goes back to the EAL with the last handle, if that is dropped by the main lcore's
 /// thread while no other lcore is at work and all mbufs are back. Else it stays, and so does the
 /// EAL, until the process ends: an mbuf never outlives its pool.
+///
+/// An lcore takes mbufs from a cache of its own, and gives them back to it. Every other thread goes
+/// to the pool's ring for each mbuf. The kernel may take its CPU away in the middle of that; until
+/// it runs again, all who take mbufs from the ring wait, if it was taking one, and all who put some
+/// in, if it was giving one back. So where a thread that is no lcore takes from a pool, lcores
+/// should only give back to it, and the other way round.
 #[derive(Clone, Debug)]
 pub struct Mempool {
     inner: Arc<Inner>,
@@ -46,7 +52,7 @@ pub struct MempoolConfig {
 
 impl Default for MempoolConfig {
     fn default() -> Self {
-        Self { mbufs: 8191, cache: 256, data_room: Mempool::DATA_ROOM, socket: None }
+        Self { mbufs: 8191, cache: Mempool::CACHE, data_room: Mempool::DATA_ROOM, socket: None }
     }
 }
 
@@ -54,6 +60,13 @@ impl Mempool {
     /// Bytes of packet data an mbuf holds by default, headroom not counted: enough for
     /// 1500-byte Ethernet frames with two VLAN tags.
     pub const DATA_ROOM: u16 = 2048;
+
+    /// Mbufs that each lcore keeps at hand by default.
+    pub const CACHE: u32 = 256;
+
+    /// Mbufs that an lcore has in such a cache at most: DPDK empties it beyond one and a half times
+    /// its size.
+    pub const MOST_CACHED: u32 = Self::CACHE * 3 / 2;
 
     /// A pool of `mbufs` mbufs (best a power of two, minus one) in the memory of `socket`
     /// (negative: any).
@@ -101,8 +114,12 @@ impl Mempool {
         })
     }
 
-    /// An mbuf that holds `bytes`; `None` where the pool is empty or an mbuf does not hold as many.
+    /// An mbuf that holds `bytes`; `None` where the pool is empty or an mbuf does not hold as many,
+    /// in which case none is taken.
     pub fn alloc_with(&self, bytes: &[u8]) -> Option<Mbuf> {
+        if bytes.len() > usize::from(self.data_room()) {
+            return None;
+        }
         let mut mbuf = self.alloc()?;
         mbuf.append(bytes.len())?.copy_from_slice(bytes);
         Some(mbuf)

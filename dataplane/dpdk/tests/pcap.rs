@@ -4,7 +4,7 @@ mod common;
 
 use std::path::Path;
 
-use dpdk::{Burst, Mempool, Port, PortConfig};
+use dpdk::{Burst, Eal, Mbuf, Mempool, Port, PortConfig};
 
 const RECORD_HEADER: usize = 16;
 
@@ -77,5 +77,31 @@ fn a_capture_goes_through_a_port_byte_by_byte() {
     drop((port, rx, tx));
     assert_eq!(pool.in_use(), 0);
     assert!(packets(&sink) == sent, "the same bytes");
+    long_packets_are_cut(&eal, &pool, &source, &sent);
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// Receives these packets from a capture, and cuts off what the first mbuf of each does not hold.
+fn long_packets_are_cut(eal: &Eal, pool: &Mempool, source: &Path, sent: &[Vec<u8>]) {
+    eal.attach_vdev("net_pcap1", &format!("rx_pcap={}", source.display())).unwrap();
+    let (_port, mut queues) = Port::open(eal, "net_pcap1", PortConfig::default(), pool).unwrap();
+    let (mut rx, _tx) = queues.pop().unwrap();
+    let (mut at, mut freed) = (0, 0);
+    let mut burst = Burst::<32>::new();
+    while rx.rx(&mut burst) > 0 {
+        let in_use = pool.in_use() as usize;
+        let segments: usize = burst.as_slice().iter().map(Mbuf::segment_count).sum();
+        for mbuf in burst.as_mut_slice() {
+            mbuf.cut_to_first_segment();
+            assert_eq!((mbuf.segment_count(), mbuf.pkt_len()), (1, mbuf.data().len()));
+            assert_eq!(mbuf.data(), &sent[at][..sent[at].len().min(mbuf.data().len())]);
+            at += 1;
+        }
+        let others = segments - burst.len();
+        assert_eq!(pool.in_use() as usize, in_use - others);
+        freed += others;
+        burst.clear();
+    }
+    assert_eq!(at, sent.len());
+    assert!(freed > 0, "none was longer than an mbuf");
 }
