@@ -17,6 +17,7 @@ pub mod forward;
 pub mod lcore;
 pub mod live;
 pub mod metrics;
+pub mod pools;
 pub mod process;
 pub mod profile;
 pub mod reports;

@@ -19,8 +19,6 @@ use crate::control::links::Links;
 use crate::control::systems::Systems;
 use crate::control::{Control, Reload, Tools};
 use crate::forward::assembly::Forwarding;
-use crate::forward::config::Mode;
-use crate::forward::thread::most_parked;
 use crate::lcore::emptied::Emptied;
 use crate::lcore::exits::Exits;
 use crate::lcore::forwarder::{Forwarder, Pairs};
@@ -30,10 +28,7 @@ use crate::live::{Line, Lines, sum};
 use crate::measure::Measurement;
 use crate::status::{Board, Named};
 use crate::worker::Worker;
-use crate::{metrics, process, reports, telemetry};
-
-/// Mbufs beyond those that may lie in descriptors: bursts, caches, a device's own.
-const SPARE_MBUFS: u32 = 4096;
+use crate::{metrics, pools, process, reports, telemetry};
 
 /// Runs the switch until it is told to stop by SIGINT or SIGTERM, and gives its totals by name. On
 /// SIGHUP it reads the file at `path` again, which `config` comes from. It measures by those of
@@ -65,7 +60,7 @@ pub fn run(
     let tsc_hz = dpdk::tsc_hz();
     let lcore_numbers = eal.lcores();
     let lcores = lcore_numbers.len();
-    let pool = Mempool::new(&eal, "packets", mbufs(config, lcores), -1)?;
+    let pool = Mempool::new(&eal, "packets", pools::to_receive(config, lcores), -1)?;
     let (ports, queues) = open_ports(&eal, config, &lcore_numbers, &pool)?;
     let exits = Exits::new(ports.iter().map(Port::number));
     let (forwarding, routers) =
@@ -168,11 +163,11 @@ pub fn run(
     for (port, named) in port_totals(&ports) {
         totals.extend(named.into_iter().map(|(name, n)| (format!("port.{port}.{name}"), n)));
     }
-    let (slow_path, slow_pool) = forwarding.finish(&routers);
+    let (slow_path, others) = forwarding.finish(&routers);
     totals.extend(slow_path);
     // With queues, routers and ports gone, nobody holds an mbuf any more.
     drop((finished, routers, ports));
-    let lost = pool.in_use() + slow_pool.map_or(0, |pool| pool.in_use());
+    let lost: u32 = others.iter().chain([&pool]).map(Mempool::in_use).sum();
     totals.push(("mbufs.lost".to_owned(), lost.into()));
     Ok(totals)
 }
@@ -196,21 +191,6 @@ fn run_lcores<F: Forwarder + Send>(
         lcore::run(worker, ports, forwarder, settings, line, stop)
     })?;
     Ok(finished.into_iter().unzip())
-}
-
-/// Mbufs that a switch of so many lcores needs: for all that may lie in descriptors and with the
-/// slow path at once, and some.
-pub fn mbufs(config: &Config, lcores: usize) -> u32 {
-    let parked = match config.forwarding.mode {
-        Mode::Pairs => 0,
-        Mode::Routed => most_parked(config.ports.len(), lcores) as u32,
-    };
-    let descriptors: u32 = config
-        .ports
-        .iter()
-        .map(|port| u32::from(port.rx_descriptors) + u32::from(port.tx_descriptors))
-        .sum();
-    descriptors * lcores as u32 + parked + SPARE_MBUFS
 }
 
 /// Tells everybody to stop.

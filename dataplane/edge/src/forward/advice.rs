@@ -20,7 +20,7 @@ const LEAST_V4: u16 = 576;
 const LEAST_V6: u16 = 1280;
 
 /// An error quotes no more of a frame: its Ethernet header with two VLAN tags, and what fits.
-const QUOTED: usize = header::ETHERNET + 8 + MOST_V6;
+pub const QUOTED: usize = header::ETHERNET + 8 + MOST_V6;
 
 /// What an lcore needs for it.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ pub(super) struct Copied {
 }
 
 impl Advice {
-    /// Copies come from `pool`.
+    /// Copies come from `pool`, from which only lcores take ([`pools`](crate::pools)).
     pub fn new(pool: Mempool) -> Self {
         Self { pool, next_tsc: 0, pause: dpdk::tsc_hz() / A_SECOND }
     }

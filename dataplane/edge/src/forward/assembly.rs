@@ -16,9 +16,7 @@ use super::thread::{RouterParts, Routes, SlowThread};
 use super::{links, lpm};
 use crate::config::{Config, Pmtu};
 use crate::lcore::exits::Exits;
-
-/// Mbufs for what the slow path makes.
-const SLOW_MBUFS: u32 = 4095;
+use crate::pools;
 
 /// Forwarding by routes, under way; or nothing, between port pairs.
 #[derive(Default)]
@@ -29,7 +27,7 @@ pub struct Forwarding {
 struct Running {
     routes: Routes,
     counters: Arc<SlowCounters>,
-    pool: Mempool,
+    pools: Vec<Mempool>,
     thread: JoinHandle<SlowThread>,
 }
 
@@ -54,7 +52,11 @@ impl Forwarding {
         }
         let macs = ports.iter().map(|port| port.mac().map(Mac)).collect::<Result<Vec<_>, _>>()?;
         let plan = config.plan(&macs)?;
-        let pool = Mempool::new(eal, "slow path", SLOW_MBUFS, -1)?;
+        let pool = Mempool::new(eal, "slow path", pools::to_make(config), -1)?;
+        let for_advice = match config.sketchint.pmtu {
+            Pmtu::Advertise => Some(pools::advice(eal, "advice", lcores)?),
+            Pmtu::Off => None,
+        };
         let counters = Arc::new(SlowCounters::default());
         let build = lpm::in_dpdk(eal);
         let (slow_thread, routes, parts) =
@@ -64,16 +66,17 @@ impl Forwarding {
         let router = |RouterParts { tables, rings }| {
             let router = Router::new(tables, rings, ports.len(), seed);
             let router = router.with_host_sinks(sinks.clone()).with_exits(exits.clone());
-            match config.sketchint.pmtu {
-                Pmtu::Advertise => router.with_advice(Advice::new(pool.clone())),
-                Pmtu::Off => router,
+            match &for_advice {
+                Some(pool) => router.with_advice(Advice::new(pool.clone())),
+                None => router,
             }
         };
-        let routers = parts.into_iter().map(router).collect();
+        let routers: Vec<Router> = parts.into_iter().map(router).collect();
+        let pools = std::iter::once(pool).chain(for_advice).collect();
         let slow_thread = slow_thread.watching(links::of_ports(ports));
         let over = over.clone();
         let thread = cpus.spawn("slow-path", move || slow_thread.run(&over))?;
-        let running = Running { routes, counters, pool, thread };
+        let running = Running { routes, counters, pools, thread };
         Ok((Self { running: Some(running) }, Some(routers)))
     }
 
@@ -88,15 +91,15 @@ impl Forwarding {
     }
 
     /// Waits for the slow path to end, counts what is still between it and the lcores' `routers`,
-    /// and gives its totals and its pool.
-    pub fn finish(self, routers: &[Router]) -> (Vec<(String, u64)>, Option<Mempool>) {
-        let Some(Running { counters, pool, thread, .. }) = self.running else {
-            return (Vec::new(), None);
+    /// and gives its totals and the pools beside that to receive into.
+    pub fn finish(self, routers: &[Router]) -> (Vec<(String, u64)>, Vec<Mempool>) {
+        let Some(Running { counters, pools, thread, .. }) = self.running else {
+            return (Vec::new(), Vec::new());
         };
         if let Ok(slow_thread) = thread.join() {
             slow_thread.count_left_over(routers.iter().map(Router::left_over).sum());
         }
-        (counters.named(), Some(pool))
+        (counters.named(), pools)
     }
 }
 

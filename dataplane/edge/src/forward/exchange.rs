@@ -19,9 +19,10 @@ const OTHER_TASKS: usize = 256;
 /// come first.
 pub const ROOM_FOR_ERRORS: usize = OTHER_TASKS / 2;
 
-/// Packets that one lcore can have handed over at most, in a switch of so many ports.
-pub fn most_handed_over(ports: usize) -> usize {
-    (ports + 1) * (LINK_TASKS + OTHER_TASKS)
+/// Packets that one lcore can have handed over at most, of what so many ports received. What the
+/// switch itself made counts as one port more.
+pub const fn most_handed_over(ports: usize) -> usize {
+    ports * (LINK_TASKS + OTHER_TASKS)
 }
 
 /// Where a packet is on its way through the network.
@@ -91,8 +92,8 @@ pub enum Return<P> {
         /// Position of the port it leaves by.
         port: usize,
     },
-    /// To be freed: an mbuf goes back to its pool where it came from, so that the slow path never
-    /// makes an lcore wait for the pool.
+    /// To be freed: only lcores give mbufs back, so that none ever waits for the slow path's thread
+    /// at a pool ([`pools`](crate::pools)).
     Free(P),
 }
 
@@ -145,8 +146,15 @@ impl<P> ToSlow<P> {
 impl<P> FromLcore<P> {
     /// Packets that wait, at most as many of each ring as it holds.
     pub fn waiting(&self) -> impl Iterator<Item = HandOver<P>> + '_ {
-        self.ports.iter().flat_map(|PortRings { link, other }| {
-            link.try_iter().take(LINK_TASKS).chain(other.try_iter().take(OTHER_TASKS))
+        self.share((1, 1))
+    }
+
+    /// The same, at most this part of what each ring holds, rounded down.
+    pub fn share(&self, (part, of): (usize, usize)) -> impl Iterator<Item = HandOver<P>> + '_ {
+        let share = move |most: usize| most * part / of;
+        self.ports.iter().flat_map(move |PortRings { link, other }| {
+            let link = link.try_iter().take(share(LINK_TASKS));
+            link.chain(other.try_iter().take(share(OTHER_TASKS)))
         })
     }
 }
@@ -174,5 +182,20 @@ mod tests {
         }
         assert_eq!(from_lcore.waiting().count(), OTHER_TASKS + 4);
         assert!(to_slow.hand_over(handed(0, expired)));
+    }
+
+    #[test]
+    fn a_part_is_taken_of_what_each_ring_holds() {
+        let (to_slow, from_lcore) = to_slow(1);
+        let tasks = [(0, Task::Own), (usize::MAX, Task::Own), (0, Task::Link)];
+        let flood = || tasks.into_iter().flat_map(|task| std::iter::repeat_n(task, OTHER_TASKS));
+        let held = flood().filter(|&(port, task)| to_slow.hand_over(handed(port, task))).count();
+        let most = most_handed_over(2);
+        assert_eq!(held, most - LINK_TASKS, "nothing on the link of what the switch made");
+        assert_eq!(from_lcore.share((0, most)).count(), 0);
+        let part: Vec<_> = from_lcore.share((most / 4, most)).map(|of| of.port).collect();
+        assert_eq!(part.iter().filter(|&&port| port == 0).count(), (LINK_TASKS + OTHER_TASKS) / 4);
+        assert_eq!(part.len(), held / 4);
+        assert_eq!(from_lcore.share((most, most)).count(), held - held / 4);
     }
 }

@@ -29,16 +29,15 @@ impl<P> Found<P> {
         self.packets.len()
     }
 
-    /// Adds a packet; gives whether there was room. Where there was none, it is dropped.
-    #[must_use]
-    pub(super) fn push(&mut self, packet: P, port: usize, origin: Origin) -> bool {
+    /// Adds a packet; gives it back where there is no room.
+    pub(super) fn push(&mut self, packet: P, port: usize, origin: Origin) -> Result<(), P> {
         let of_port = self.held(port);
         if *of_port >= MOST_OF_PORT {
-            return false;
+            return Err(packet);
         }
         *of_port += 1;
         self.packets.push_back((packet, port, origin));
-        true
+        Ok(())
     }
 
     /// Notes that the lcores know the neighbours of all that there are.
@@ -67,12 +66,12 @@ mod tests {
     #[test]
     fn packets_go_back_in_order_once_they_are_published_and_a_port_takes_no_others_room() {
         let mut found = Found::new(2);
-        assert!((0..MOST_OF_PORT).all(|n| found.push(n, 0, Origin::Host)));
-        assert!(!found.push(MOST_OF_PORT, 0, Origin::Host));
+        assert!((0..MOST_OF_PORT).all(|n| found.push(n, 0, Origin::Host).is_ok()));
+        assert_eq!(found.push(MOST_OF_PORT, 0, Origin::Host), Err(MOST_OF_PORT));
         assert!(found.pop().is_none(), "nobody knows their neighbours");
         found.publish();
         for port in [1, usize::MAX] {
-            assert!(found.push(0, port, Origin::Fabric));
+            assert_eq!(found.push(0, port, Origin::Fabric), Ok(()));
         }
         assert_eq!(found.len(), MOST_OF_PORT + 2);
         let back: Vec<_> = std::iter::from_fn(|| found.pop()).collect();
@@ -80,6 +79,6 @@ mod tests {
         assert_eq!(back.len(), MOST_OF_PORT);
         assert!(back.iter().enumerate().all(of_host), "{back:?}");
         assert_eq!(found.len(), 2);
-        assert!(found.push(0, 0, Origin::Host));
+        assert_eq!(found.push(0, 0, Origin::Host), Ok(()));
     }
 }

@@ -1,10 +1,12 @@
 //! The thread that runs the slow path beside the lcores, and the handle by which it is given new
 //! routes.
 //!
-//! It looks into its rings twice a millisecond, so that no lcore ever has to wake it. Mbufs that it
-//! has worked on go back to an lcore to be freed, and its own come from a pool of its own: whatever
-//! the kernel does to this thread, no lcore waits for it.
+//! It looks into its rings twice a millisecond, so that no lcore ever has to wake it. It gives no
+//! mbuf back to a pool while lcores run, but sends all to an lcore to be freed, and takes mbufs
+//! from a pool that no lcore takes from: whatever the kernel does to this thread, no lcore waits
+//! for it ([`pools`](crate::pools)).
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -22,7 +24,7 @@ use super::exchange::{self, FromLcore, Origin, Return};
 use super::found::Found;
 use super::links::Links;
 use super::router::Rings;
-use super::slow::neighbours::most_waiting;
+use super::slow::neighbours::MOST_OF_PORT;
 use super::slow::{Output, SlowPath};
 use super::tables::{BuildLpm, Publisher, Tables, TablesReader};
 use crate::control::unix_ns;
@@ -45,11 +47,25 @@ const MOST_FOUND: usize = RETURNS * 3 / 4;
 /// copies all of them.
 const PUBLISH_NS: u64 = 10_000_000;
 
+/// Packets that the thread has taken from its rings and that neither wait nor have found their
+/// neighbour, at most, in a switch of so many ports and lcores: as many as the rings hold, its own
+/// ones included. It is working on them, or has done with them and they are to be freed.
+fn most_in_hand(ports: usize, lcores: usize) -> usize {
+    exchange::most_handed_over(ports + 1) * lcores
+}
+
 /// Received packets that can be with the slow path at a time, in a switch of so many ports and
-/// lcores: those handed over, and as many that it is working on meanwhile; those that wait for a
-/// neighbour, and as many that have found theirs; and those on their way back.
+/// lcores: those handed over, and those in hand; those that wait for a neighbour, and as many that
+/// have found theirs; and those on their way back.
 pub fn most_parked(ports: usize, lcores: usize) -> usize {
-    2 * exchange::most_handed_over(ports) * lcores + 2 * most_waiting(ports) + RETURNS
+    let handed_over = exchange::most_handed_over(ports) * lcores;
+    handed_over + most_in_hand(ports, lcores) + 2 * ports * MOST_OF_PORT + RETURNS
+}
+
+/// The same of what the slow path has made: only one lcore takes that, and hands some of it over
+/// again, to find its next hop.
+pub const fn most_made() -> usize {
+    2 * exchange::most_handed_over(1) + 2 * MOST_OF_PORT + RETURNS
 }
 
 /// How often links are looked at, in nanoseconds: their loss costs no more packets than that takes.
@@ -72,6 +88,10 @@ pub struct SlowThread {
     /// When neighbours were shown to the lcores last.
     published_ns: u64,
     found: Found<Mbuf>,
+    /// Packets that are done with, until there is room for them on the way to be freed.
+    spent: VecDeque<Mbuf>,
+    /// While so many are spent, none is taken from the rings.
+    most_spent: usize,
     /// Whether ports have links, and when that is asked next.
     links: Option<(Links, u64)>,
     /// Notified when lcores get other tables.
@@ -147,6 +167,7 @@ impl SlowThread {
         let now_ns = unix_ns();
         let slow_path = SlowPath::new(plan, counters.clone(), now_ns);
         let found = Found::new(macs.len());
+        let (spent, most_spent) = (VecDeque::new(), most_in_hand(macs.len(), lcores));
         let thread = Self {
             slow_path,
             from_lcores,
@@ -160,6 +181,8 @@ impl SlowThread {
             time_ns: now_ns,
             published_ns: 0,
             found,
+            spent,
+            most_spent,
             links: None,
             watch: RouteWatch::default(),
         };
@@ -193,7 +216,10 @@ impl SlowThread {
             self.apply(plan, now_ns);
         }
         let generation = self.publisher.current().generation;
-        for handed in self.from_lcores.iter().flat_map(FromLcore::waiting) {
+        // As much of each ring as there is room for all of them to be spent.
+        let room = self.most_spent.saturating_sub(self.spent.len());
+        let share = (room, self.most_spent);
+        for handed in self.from_lcores.iter().flat_map(|ring| ring.share(share)) {
             if handed.generation == generation {
                 self.slow_path.take(handed, now_ns);
             } else {
@@ -207,12 +233,26 @@ impl SlowThread {
         for output in self.slow_path.outputs() {
             match output {
                 Output::Back(Return::Route { packet, port, origin }) => {
-                    if !self.found.push(packet, port, origin) {
+                    if let Err(packet) = self.found.push(packet, port, origin) {
                         self.counters.drop_for(SlowReason::ReturnsFull, 1);
+                        self.spent.push_back(packet);
                     }
                 }
-                output => self.put_out(output),
+                Output::Back(Return::Free(packet)) => self.spent.push_back(packet),
+                Output::Back(back @ Return::Send { .. }) => self.send_back(back),
+                Output::Route(frame) => {
+                    let (port, origin) = (usize::MAX, Origin::Own);
+                    self.send_made(&frame, |packet| Return::Route { packet, port, origin });
+                }
+                Output::Send(frame, port) => {
+                    self.send_made(&frame, |packet| Return::Send { packet, port });
+                }
             }
+        }
+        while self.to_lcore.len() < FREED
+            && let Some(packet) = self.spent.pop_front()
+        {
+            self.send_back(Return::Free(packet));
         }
         if !self.slow_path.has_changed_neighbours() {
             self.found.publish();
@@ -220,7 +260,7 @@ impl SlowThread {
         while self.to_lcore.len() < MOST_FOUND
             && let Some(back) = self.found.pop()
         {
-            self.put_out(Output::Back(back));
+            self.send_back(back);
         }
         SlowCounters::add(&self.counters.waiting, self.found.len() as u64);
     }
@@ -272,20 +312,20 @@ impl SlowThread {
         }
     }
 
-    fn put_out(&mut self, output: Output<Mbuf>) {
-        let back = match output {
-            // Freed here: rare enough for an lcore to wait for the pool.
-            Output::Back(Return::Free(_)) if self.to_lcore.len() >= FREED => return,
-            Output::Back(back) => back,
-            Output::Route(frame) => match self.pool.alloc_with(&frame) {
-                Some(packet) => Return::Route { packet, port: usize::MAX, origin: Origin::Own },
-                None => return self.counters.drop_for(SlowReason::ReturnsFull, 1),
-            },
-            Output::Send(frame, port) => match self.pool.alloc_with(&frame) {
-                Some(packet) => Return::Send { packet, port },
-                None => return self.counters.drop_for(SlowReason::ReturnsFull, 1),
-            },
-        };
+    /// Sends what the slow path has made, in an mbuf of its pool.
+    fn send_made(&mut self, frame: &[u8], back: impl FnOnce(Mbuf) -> Return<Mbuf>) {
+        // Nobody else sends there: an mbuf that is taken where there is room is not dropped here.
+        let has_room = self.to_lcore.len() < RETURNS;
+        let made = if has_room { self.pool.alloc_with(frame) } else { None };
+        match made {
+            Some(packet) => self.send_back(back(packet)),
+            None => self.counters.drop_for(SlowReason::ReturnsFull, 1),
+        }
+    }
+
+    /// Sends what there is room for. It is dropped only where the lcore has ended that takes it,
+    /// and all others with it.
+    fn send_back(&self, back: Return<Mbuf>) {
         match self.to_lcore.try_send(back) {
             Ok(())
             | Err(

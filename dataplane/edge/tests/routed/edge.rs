@@ -14,6 +14,7 @@ use calumma_edge::forward::router::Router;
 use calumma_edge::forward::thread::{Routes, SlowThread};
 use calumma_edge::lcore::exits::Exits;
 use calumma_edge::measure::Measurement;
+use calumma_edge::pools;
 use calumma_edge::worker::Worker;
 use dpdk::{Burst, Eal, Mbuf, Mempool};
 
@@ -110,8 +111,10 @@ pub(crate) struct Edge {
     router: Router,
     slow_thread: SlowThread,
     links: Arc<Mutex<Vec<bool>>>,
-    pool: Mempool,
+    /// What ports receive into.
+    pub(crate) pool: Mempool,
     slow_pool: Mempool,
+    advice_pool: Mempool,
 }
 
 impl Edge {
@@ -135,6 +138,7 @@ impl Edge {
         let plan = config.plan(&macs).unwrap();
         let pool = Mempool::new(eal(), name, mbufs(&config), -1).unwrap();
         let slow_pool = Mempool::new(eal(), &format!("{name} slow"), 1023, -1).unwrap();
+        let advice_pool = pools::advice(eal(), &format!("{name} advice"), 1).unwrap();
         let counters = Arc::new(SlowCounters::default());
         let (slow_thread, routes, mut parts) = SlowThread::new(
             plan,
@@ -155,7 +159,7 @@ impl Edge {
         let sinks = config.ports.iter().map(|port| port.host_sink).collect();
         let router = router.with_host_sinks(sinks);
         let router = match config.sketchint.pmtu {
-            Pmtu::Advertise => router.with_advice(Advice::new(slow_pool.clone())),
+            Pmtu::Advertise => router.with_advice(Advice::new(advice_pool.clone())),
             Pmtu::Off => router,
         };
         let (collector, mut mailboxes) = LcoreGroups::new(1);
@@ -175,6 +179,7 @@ impl Edge {
             links,
             pool,
             slow_pool,
+            advice_pool,
         }
     }
 
@@ -218,18 +223,28 @@ impl Edge {
                     None => no_mbuf += 1,
                 }
             }
-            let role = self.config.ports[port].role;
-            self.worker.received_by(port as u16);
-            self.router.receive(&mut self.worker, port, role, &mut burst);
-            assert!(burst.is_empty());
-            sent.extend(self.send());
+            sent.extend(self.receive_burst(port, &mut burst));
         }
         (sent, no_mbuf)
+    }
+
+    /// Receives packets from a port; gives what is sent at once.
+    pub(crate) fn receive_burst(&mut self, port: usize, burst: &mut Burst) -> Vec<Sent> {
+        let role = self.config.ports[port].role;
+        self.worker.received_by(port as u16);
+        self.router.receive(&mut self.worker, port, role, burst);
+        assert!(burst.is_empty());
+        self.send()
     }
 
     /// Takes so many mbufs to receive into, as descriptors do.
     pub(crate) fn hold(&self, mbufs: usize) -> Vec<Mbuf> {
         (0..mbufs).map(|_| self.pool.alloc_with(&[]).unwrap()).collect()
+    }
+
+    /// Takes all mbufs that the slow path has for what it makes.
+    pub(crate) fn hold_made(&self) -> Vec<Mbuf> {
+        std::iter::from_fn(|| self.slow_pool.alloc()).collect()
     }
 
     /// Mbufs to receive into that are not free.
@@ -244,6 +259,15 @@ impl Edge {
         self.slow_thread.step(self.now_ns);
     }
 
+    /// Lets the router take all that the slow path has given back; gives what is sent.
+    pub(crate) fn take_back(&mut self) -> Vec<Sent> {
+        let mut sent = Vec::new();
+        while self.router.take_return(&mut self.worker) {
+            sent.extend(self.send());
+        }
+        sent
+    }
+
     /// Lets the slow path work after `seconds`, and the router take what it gives back; gives what
     /// is sent.
     pub(crate) fn slow_path(&mut self, seconds: f64) -> Vec<Sent> {
@@ -254,9 +278,7 @@ impl Edge {
             // Neighbours are shown to lcores once in 10 ms.
             self.now_ns += 10_000_000;
             self.slow_thread.step(self.now_ns);
-            while self.router.take_return(&mut self.worker) {
-                sent.extend(self.send());
-            }
+            sent.extend(self.take_back());
         }
         sent
     }
@@ -323,10 +345,11 @@ impl Edge {
     /// Stops, and checks that every mbuf is back.
     pub(crate) fn stop(self) {
         self.check_conservation();
-        let Self { router, slow_thread, pool, slow_pool, .. } = self;
+        let Self { router, slow_thread, pool, slow_pool, advice_pool, .. } = self;
         slow_thread.count_left_over(router.left_over());
         drop((router, slow_thread));
-        assert_eq!((pool.in_use(), slow_pool.in_use()), (0, 0), "no mbuf is lost");
+        let in_use = [pool, slow_pool, advice_pool].map(|pool| pool.in_use());
+        assert_eq!(in_use, [0; 3], "no mbuf is lost");
     }
 
     /// Lets the neighbours of both fabric ports and a host on each host port say where they are.

@@ -208,6 +208,13 @@ fn hosts_are_sent_the_mtu_that_leaves_room_and_their_packets_go_on() {
     let sent = edge.exchange(H0, &burst);
     assert_eq!(sent.iter().filter(|(port, _)| *port == H0).count(), 1);
     assert_eq!(edge.total("dropped.too_big"), 0);
+    // Copies of packets are no others' mbufs: only lcores take from their pool.
+    let made = edge.hold_made();
+    std::thread::sleep(Duration::from_millis(10));
+    assert_eq!(edge.exchange(H0, &[v4(1400 - 28).frame(H0)]).len(), 1);
+    assert_eq!(edge.total("sketchint.mtu_advised"), advised + 2);
+    assert_eq!(edge.total("dropped.returns_full"), 1, "there was none to write the error to");
+    drop(made);
     edge.stop();
 
     // Nobody asked for it.
