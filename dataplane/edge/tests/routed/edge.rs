@@ -8,6 +8,7 @@ use calumma_chamelemon::lcores::{LcoreGroups, Part};
 use calumma_edge::config::{Config, Pmtu, Role};
 use calumma_edge::forward::address::Mac;
 use calumma_edge::forward::advice::Advice;
+use calumma_edge::forward::config::Plan;
 use calumma_edge::forward::counters::SlowCounters;
 use calumma_edge::forward::lpm;
 use calumma_edge::forward::router::Router;
@@ -235,6 +236,11 @@ impl Edge {
         self.router.receive(&mut self.worker, port, role, burst);
         assert!(burst.is_empty());
         self.send()
+    }
+
+    /// What it forwards by, as its file says.
+    pub(crate) fn plan(&self) -> Plan {
+        self.config.plan(self.routes.macs()).unwrap()
     }
 
     /// Takes so many mbufs to receive into, as descriptors do.

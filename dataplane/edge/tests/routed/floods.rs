@@ -1,8 +1,12 @@
 //! A host floods the slow path: hosts elsewhere, and neighbours that are known, notice nothing.
 
+use std::net::{IpAddr, Ipv4Addr};
+
+use calumma_edge::forward::config::Target;
 use calumma_edge::forward::slow::frames::read_arp;
 use calumma_edge::forward::thread::most_parked;
 use calumma_edge::pools;
+use ipnet::IpNet;
 
 use crate::edge::{Edge, F0, H0, H1, Sent, mac};
 use crate::frames::{
@@ -215,6 +219,61 @@ fn all_that_hosts_can_park_leaves_mbufs_for_the_packets_of_others() {
     let Parkers { mut edge, no_mbuf, .. } = parkers;
     assert_eq!(no_mbuf + go_on(&mut edge), 0, "packets that came had no mbuf");
     assert!(edge.total("dropped.returns_full") > 0, "that was not all");
+
+    drop(in_descriptors);
+    for _ in 0..8 {
+        edge.slow_path(1.0);
+    }
+    assert_eq!((edge.total("slow_path.waiting"), edge.in_use()), (0, 0));
+    edge.stop();
+}
+
+/// Next hops of routes that never answer.
+const HOPS: usize = 6000;
+
+/// Where a route by one of them leads, or the address of the next hop itself.
+fn hop(network: u8, number: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, network, 1 + (number / 250) as u8, 1 + (number % 250) as u8)
+}
+
+#[test]
+fn packets_for_however_many_silent_next_hops_leave_mbufs_for_the_packets_of_others() {
+    let route = "[[forwarding.route]]\nto = \"10.66.0.0/16\"";
+    let network =
+        "[[forwarding.interface]]\nport = \"f1\"\nvlan = 200\naddresses = [\"10.16.0.1/16\"]\n\n";
+    let with_network = [network, route].concat();
+    let changes = [&LESS[..], &[(route, &with_network)]].concat();
+    let mut edge = Edge::with_mbufs("hops", &changes, |config| pools::to_receive(config, 1));
+    edge.acquaint();
+    let mut plan = edge.plan();
+    let on = plan.interfaces.iter().position(|interface| interface.vlan == Some(200)).unwrap();
+    plan.routes.extend((0..HOPS).map(|number| {
+        let via = Target::Via(vec![(on as u16, hop(16, number).into())]);
+        (IpNet::from(IpAddr::from(hop(64, number))), via)
+    }));
+    edge.routes.apply(plan).unwrap();
+    edge.slow_path(0.0);
+    let in_descriptors = edge.hold(DESCRIPTORS);
+
+    let (mut sent, mut no_mbuf) = (0, 0);
+    for hops in (0..HOPS).collect::<Vec<_>>().chunks(2 * OTHER_RING / WAITING) {
+        for (port, hops) in [H0, H1].into_iter().zip(hops.chunks(OTHER_RING / WAITING)) {
+            let from = format!("10.1.{port}.2");
+            let to = |&number: &usize| Udp::new(&from, &hop(64, number).to_string()).frame(port);
+            let frames = hops.iter().map(to).flat_map(|frame| std::iter::repeat_n(frame, WAITING));
+            let frames: Vec<_> = frames.collect();
+            sent += frames.len();
+            no_mbuf += edge.receive_what_has_room(port, &frames).1;
+        }
+        edge.slow_path_alone();
+        edge.take_back();
+    }
+    let may_wait = 2 * UNKNOWN * WAITING;
+    println!("{} of {sent} packets are parked", edge.in_use() - DESCRIPTORS);
+    assert_eq!(no_mbuf + go_on(&mut edge), 0, "packets that came had no mbuf");
+    assert_eq!(edge.in_use() - DESCRIPTORS, may_wait);
+    assert_eq!(edge.total("slow_path.waiting"), may_wait as u64);
+    assert_eq!(edge.total("dropped.neighbour_queue_full"), (sent - may_wait) as u64);
 
     drop(in_descriptors);
     for _ in 0..8 {

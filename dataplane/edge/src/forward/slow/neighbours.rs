@@ -59,7 +59,8 @@ struct Neighbour<P> {
     is_unasked: bool,
     /// The port that a packet for it came by first, while it is not known.
     wanted_by: Option<usize>,
-    waiting: Vec<P>,
+    /// Packets for it, each with the port that it came by.
+    waiting: Vec<(usize, P)>,
 }
 
 /// How many neighbours an interface has.
@@ -69,14 +70,10 @@ struct Held {
     unasked: usize,
 }
 
-/// Packets of one port that wait for neighbours at most.
+/// Packets of one port that wait for neighbours at most, whichever these are: next hops of routes,
+/// of which there may be any number, and those that packets of other ports have asked for, are not
+/// among the port's unknown ones. What the switch itself sends counts as a port's.
 pub const MOST_OF_PORT: usize = MOST_UNKNOWN * MOST_WAITING;
-
-/// Packets that wait for neighbours at most, in a switch of so many ports.
-pub const fn most_waiting(ports: usize) -> usize {
-    // One more for what the switch itself sends.
-    (ports + 1) * MOST_OF_PORT
-}
 
 /// Whom to ask, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +92,8 @@ pub struct Neighbours<P> {
     /// Those not known, by the port that wants them.
     wanted: HashMap<usize, usize>,
     held: HashMap<InterfaceId, Held>,
-    waiting: usize,
+    /// Packets that wait, by the port that they came by.
+    waiting: HashMap<usize, usize>,
     lifetime_ns: u64,
     changed: bool,
     /// Interfaces without a link, by number; those beyond have one.
@@ -105,8 +103,8 @@ pub struct Neighbours<P> {
 impl<P> Neighbours<P> {
     /// No neighbours. Known ones are checked after `lifetime_ns`.
     pub fn new(lifetime_ns: u64) -> Self {
-        let (all, wanted, held, down) = Default::default();
-        Self { all, unknown: 0, wanted, held, waiting: 0, lifetime_ns, changed: false, down }
+        let (all, wanted, held, waiting, down) = Default::default();
+        Self { all, unknown: 0, wanted, held, waiting, lifetime_ns, changed: false, down }
     }
 
     /// Goes on with other static neighbours and next hops. What `keep` gives nothing for is
@@ -129,14 +127,14 @@ impl<P> Neighbours<P> {
                 (Some(key), state) if !matches!(state, State::Static(_)) => {
                     self.all.insert(key, neighbour);
                 }
-                _ => forgotten.append(&mut neighbour.waiting),
+                _ => forgotten.extend(neighbour.take_waiting()),
             }
         }
         for &(key, mac) in statics {
             let state = State::Static(mac);
             let new = Neighbour { state, due_ns: u64::MAX, ..Neighbour::unknown(now_ns) };
             if let Some(mut old) = self.all.insert(key, new) {
-                forgotten.append(&mut old.waiting);
+                forgotten.extend(old.take_waiting());
             }
         }
         for key in next_hops {
@@ -156,7 +154,7 @@ impl<P> Neighbours<P> {
         let mut cut_off = Vec::new();
         for (key, neighbour) in &mut self.all {
             if is_down(&self.down, key) {
-                cut_off.append(&mut neighbour.waiting);
+                cut_off.extend(neighbour.take_waiting());
             } else if is_down(&before, key) {
                 let state = match neighbour.state {
                     State::Static(_) => continue,
@@ -171,14 +169,17 @@ impl<P> Neighbours<P> {
     }
 
     fn count(&mut self) {
-        self.waiting = self.all.values().map(|one| one.waiting.len()).sum();
         self.unknown = 0;
+        self.waiting.clear();
         self.wanted.clear();
         self.held.clear();
         for (&(interface, _), neighbour) in &self.all {
             let held = self.held.entry(interface).or_default();
             held.all += 1;
             held.unasked += usize::from(neighbour.is_unasked);
+            for &(port, _) in &neighbour.waiting {
+                *self.waiting.entry(port).or_default() += 1;
+            }
             if neighbour.mac().is_none() {
                 self.unknown += 1;
                 if let Some(port) = neighbour.wanted_by {
@@ -218,7 +219,7 @@ impl<P> Neighbours<P> {
 
     /// Packets that wait.
     pub fn waiting(&self) -> usize {
-        self.waiting
+        self.waiting.values().sum()
     }
 
     /// Lets a packet that came by `port` wait for a neighbour until it is known, and says whom to
@@ -234,11 +235,12 @@ impl<P> Neighbours<P> {
         if is_down(&self.down, &key) {
             return Err((packet, Some(SlowReason::LinkDown)));
         }
+        let of_port = self.waiting.get(&port).copied().unwrap_or_default();
         let mut question = None;
         if !self.all.contains_key(&key) {
             let wanted = self.wanted.get(&port).copied().unwrap_or_default();
-            let room = if wanted < MOST_UNKNOWN { self.room(key) } else { None };
-            let Some(held) = room else {
+            let may_wait = wanted < MOST_UNKNOWN && of_port < MOST_OF_PORT;
+            let Some(held) = may_wait.then(|| self.room(key)).flatten() else {
                 return Err((packet, Some(SlowReason::NeighbourQueueFull)));
             };
             held.all += 1;
@@ -252,12 +254,14 @@ impl<P> Neighbours<P> {
         let Some(neighbour) = self.all.get_mut(&key) else { return Ok(question) };
         match neighbour.state {
             State::GivenUp => Err((packet, Some(SlowReason::NeighbourUnresolved))),
-            State::Asked(_) if neighbour.waiting.len() >= MOST_WAITING => {
+            State::Asked(_)
+                if neighbour.waiting.len() >= MOST_WAITING || of_port >= MOST_OF_PORT =>
+            {
                 Err((packet, Some(SlowReason::NeighbourQueueFull)))
             }
             State::Asked(_) => {
-                neighbour.waiting.push(packet);
-                self.waiting += 1;
+                neighbour.waiting.push((port, packet));
+                self.waiting.insert(port, of_port + 1);
                 Ok(question)
             }
             State::Static(_) | State::Known(_) | State::Checked(..) => Err((packet, None)),
@@ -302,8 +306,10 @@ impl<P> Neighbours<P> {
         }
         neighbour.state = State::Known(mac);
         neighbour.due_ns = now_ns + self.lifetime_ns;
-        self.waiting -= neighbour.waiting.len();
-        std::mem::take(&mut neighbour.waiting)
+        for (port, _) in &neighbour.waiting {
+            self.waiting.entry(*port).and_modify(|waiting| *waiting -= 1);
+        }
+        neighbour.take_waiting().collect()
     }
 
     /// Does what is due: gives whom to ask, and the packets whose neighbours did not answer.
@@ -323,7 +329,7 @@ impl<P> Neighbours<P> {
                 State::Asked(_) => {
                     neighbour.state = State::GivenUp;
                     neighbour.due_ns = now_ns + GIVEN_UP_NS;
-                    given_up.append(&mut neighbour.waiting);
+                    given_up.extend(neighbour.take_waiting());
                 }
                 State::Known(mac) => {
                     neighbour.state = State::Checked(mac, 1);
@@ -366,6 +372,11 @@ impl<P> Neighbour<P> {
             wanted_by: None,
             waiting: Vec::new(),
         }
+    }
+
+    /// Takes out the packets that wait for it.
+    fn take_waiting(&mut self) -> impl Iterator<Item = P> + use<P> {
+        std::mem::take(&mut self.waiting).into_iter().map(|(_, packet)| packet)
     }
 
     fn mac(&self) -> Option<Mac> {
@@ -457,7 +468,31 @@ mod tests {
         neighbours.learn(address(7), MAC, false, 0);
         assert!(neighbours.wait(address(400_000), 0, 1, 0).is_ok());
         assert!(neighbours.wait(address(400_001), 0, 1, 0).is_err());
-        assert!(neighbours.waiting() <= most_waiting(1));
+        assert!(neighbours.waiting() <= 2 * MOST_OF_PORT);
+    }
+
+    #[test]
+    fn a_port_has_no_more_packets_wait_for_however_many_next_hops() {
+        let mut neighbours = Neighbours::new(60 * SECOND);
+        let address = |n: u32| (0, IpAddr::V4(n.into()));
+        let hops = (0..2 * MOST_UNKNOWN as u32).map(address);
+        neighbours.reconfigure(60 * SECOND, &[], hops.clone(), Some, 0);
+        let mut wait = |key, port| neighbours.wait(key, port, port, 0);
+        let flood = hops.flat_map(|key| [key; MOST_WAITING]);
+        assert_eq!(flood.filter(|&key| wait(key, 0).is_ok()).count(), MOST_OF_PORT);
+        let full = Err((0, Some(SlowReason::NeighbourQueueFull)));
+        assert_eq!(wait(address(1_000_000), 0), full, "nor for others");
+        assert!(wait(address(MOST_UNKNOWN as u32), 1).is_ok(), "another port's may");
+        assert_eq!(neighbours.waiting(), MOST_OF_PORT + 1);
+        // Each that goes makes room, by whichever port those came that waited with it.
+        for (hop, count) in [(MOST_UNKNOWN as u32, 1), (0, MOST_WAITING)] {
+            assert_eq!(neighbours.learn(address(hop), MAC, false, 0).len(), count);
+        }
+        let last = address(2 * MOST_UNKNOWN as u32 - 1);
+        assert_eq!((0..9).filter(|_| neighbours.wait(last, 0, 0, 0).is_ok()).count(), MOST_WAITING);
+        assert_eq!(neighbours.waiting(), MOST_OF_PORT);
+        (0..=3).for_each(|second| drop(neighbours.tick(second * SECOND)));
+        assert_eq!(neighbours.waiting(), 0);
     }
 
     #[test]
