@@ -59,7 +59,9 @@ impl Origin {
 /// A packet on its way to the slow path.
 #[derive(Debug)]
 pub struct HandOver<P> {
-    /// The packet, as it came.
+    /// The packet as it came, cut to its first mbuf: others may be as long as they like, and what
+    /// the slow path holds is reckoned in packets. One whose IP packet goes on behind that asks for
+    /// its next hop like others, and is dropped when it comes back.
     pub packet: P,
     /// Position of the port it came from.
     pub port: usize,

@@ -283,7 +283,7 @@ impl Router {
         }
         drops.0 |= unrouted.record(worker, origin, packets, flows).0;
         let generation = tables.generation;
-        for (at, packet) in burst.drain().enumerate() {
+        for (at, mut packet) in burst.drain().enumerate() {
             if drops.drops(at) {
                 continue;
             }
@@ -297,6 +297,7 @@ impl Router {
                     wait(&mut self.out, worker, to.into(), packet, at);
                 }
                 Verdict::HandOver(arrived, task) => {
+                    packet.cut_to_first_segment();
                     let origin = unrouted.origin_of(at, origin);
                     let handed = HandOver { packet, port, arrived, origin, task, generation };
                     if self.rings.to_slow.hand_over(handed) {
@@ -309,6 +310,7 @@ impl Router {
                 Verdict::Refuse(arrived, refusal) => {
                     worker.counters.routed.drop_for(refusal.reason());
                     let task = Task::Tell(refusal);
+                    packet.cut_to_first_segment();
                     let handed = HandOver { packet, port, arrived, origin, task, generation };
                     // Where there is no room, no error is sent.
                     let _ = self.rings.to_slow.hand_over(handed);

@@ -3,6 +3,7 @@
 
 mod arrivals;
 mod by_port;
+mod chains;
 mod conservation;
 mod edge;
 mod floods;
