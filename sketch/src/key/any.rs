@@ -35,6 +35,24 @@ macro_rules! either {
     };
 }
 
+/// What an expression is worth for a [`KeyKind`](crate::KeyKind), with the type of such keys under
+/// a name: `with_key!(keys, K => self.empty::<K>())`.
+#[macro_export]
+macro_rules! with_key {
+    ($kind:expr, $key:ident => $result:expr) => {
+        match $kind {
+            $crate::KeyKind::Ipv4 => {
+                type $key = $crate::FlowKey;
+                $result
+            }
+            $crate::KeyKind::Dual => {
+                type $key = $crate::WideKey;
+                $result
+            }
+        }
+    };
+}
+
 impl<T: Keyed> AnyKey<T> {
     /// The kind of key.
     pub fn kind(&self) -> KeyKind {
@@ -112,5 +130,25 @@ impl Keyed for Encoders {
 impl<K: Key> From<FermatSketch<K>> for AnyKey<Encoders> {
     fn from(sketch: FermatSketch<K>) -> Self {
         K::any(sketch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_stands_for_the_type_of_its_keys() {
+        for kind in [KeyKind::Ipv4, KeyKind::Dual] {
+            assert_eq!(with_key!(kind, K => K::KIND), kind);
+            assert_eq!(with_key!(kind, K => K::any::<Words>(K::WORDS)).kind(), kind);
+        }
+    }
+
+    /// How many words a key has.
+    enum Words {}
+
+    impl Keyed for Words {
+        type Of<K: Key> = usize;
     }
 }

@@ -8,7 +8,7 @@ use calumma_plane::system::{
     FinishedSide, Groups, LcoreHalf, Notes, Recorded, SessionContext, SwitchSystem, System,
 };
 use calumma_plane::{AnyRecord, Strays};
-use calumma_sketch::{AnyKey, FlowKey, Key, KeyKind, WideKey};
+use calumma_sketch::{AnyKey, FlowKey, Key, KeyKind, with_key};
 use calumma_wire::{Offer, Role, Side, SideKind, SystemSetup};
 
 use crate::frames::{
@@ -115,25 +115,16 @@ impl SwitchSystem for SwitchHalf {
     }
 
     fn on_lcore(&self, keys: KeyKind) -> AnyKey<LcoreHalf> {
-        match keys {
-            KeyKind::Ipv4 => AnyKey::Ipv4(self.half()),
-            KeyKind::Dual => AnyKey::Dual(self.half()),
-        }
+        with_key!(keys, K => K::any(self.half()))
     }
 
     fn groups(&self, keys: KeyKind) -> Groups {
-        match keys {
-            KeyKind::Ipv4 => self.empty::<FlowKey>(),
-            KeyKind::Dual => self.empty::<WideKey>(),
-        }
+        with_key!(keys, K => self.empty::<K>())
     }
 
     fn late_record(&self, keys: KeyKind) -> Option<Box<dyn AnyRecord>> {
         let layout = &self.0.plan().layout;
-        Some(match keys {
-            KeyKind::Ipv4 => Box::new(Recorded::new(LatePackets::<FlowKey>::new(layout))),
-            KeyKind::Dual => Box::new(Recorded::new(LatePackets::<WideKey>::new(layout))),
-        })
+        Some(with_key!(keys, K => Box::new(Recorded::new(LatePackets::<K>::new(layout)))))
     }
 
     fn plan(&self, plan: &[u8]) -> Result<Box<dyn Any + Send>, String> {
@@ -151,20 +142,15 @@ impl SwitchSystem for SwitchHalf {
     }
 
     fn side(&self, finished: FinishedSide<'_>) -> Option<(Side, Notes)> {
-        match self.0.plan().layout.keys {
-            KeyKind::Ipv4 => self.side_of::<FlowKey>(finished),
-            KeyKind::Dual => self.side_of::<WideKey>(finished),
-        }
+        with_key!(self.0.plan().layout.keys, K => self.side_of::<K>(finished))
     }
 
     fn seal(&self, late_packets: u64, late: Option<&dyn AnyRecord>) -> Vec<u8> {
         if self.0.version() < VERSION {
             return Vec::new();
         }
-        match self.0.plan().layout.keys {
-            KeyKind::Ipv4 => late_of::<FlowKey>(late_packets, late).encode(),
-            KeyKind::Dual => late_of::<WideKey>(late_packets, late).encode(),
-        }
+        let keys = self.0.plan().layout.keys;
+        with_key!(keys, K => late_of::<K>(late_packets, late).encode())
     }
 
     fn gauges(&self) -> Vec<(&'static str, f64)> {
