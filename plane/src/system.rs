@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use calumma_epoch::EpochClock;
 use calumma_sketch::{AnyKey, HashFamily, Key, KeyKind, Keyed};
-use calumma_wire::{self as wire, Offer, Role, Secret, SideKind, SystemSetup};
+use calumma_wire::{self as wire, Offer, Role, Secret, SideKind, SystemId, SystemSetup};
 
 use crate::counters::Counters;
 use crate::flows::Flows;
@@ -170,6 +170,12 @@ pub struct Groups {
 }
 
 impl Groups {
+    /// Records of one kind for both, each as `empty` makes it.
+    pub fn alike<R: Record + Clone>(empty: impl Fn() -> R) -> Self {
+        let record = || Box::new(Recorded::new(empty()));
+        Self { ingress: record(), by_bit: record() }
+    }
+
     /// Copies, to use beside these.
     pub fn copy(&self) -> Self {
         Self { ingress: self.ingress.copy(), by_bit: self.by_bit.copy() }
@@ -307,6 +313,13 @@ impl Keyed for LcoreHalf {
     type Of<K: Key> = Box<dyn LcoreSystem<K>>;
 }
 
+impl LcoreHalf {
+    /// A half for one kind of key as one for either kind.
+    pub fn of<K: Key>(half: impl LcoreSystem<K> + 'static) -> AnyKey<Self> {
+        K::any::<Self>(Box::new(half))
+    }
+}
+
 /// A system, as a switch knows it before any session.
 pub trait System: Debug + Sync {
     /// Its name: in the switch's status and in logs.
@@ -407,6 +420,15 @@ pub struct FinishedSide<'a> {
     pub record: &'a dyn AnyRecord,
     /// Whether the lcores measured under different plans, so that the sum means nothing.
     pub mixed_plan: bool,
+}
+
+impl FinishedSide<'_> {
+    /// Its frame with this body, without the switch's totals.
+    pub fn frame(&self, system: SystemId, body: Vec<u8>) -> wire::Side {
+        let Self { epoch, side, record, .. } = *self;
+        let (packets, stall_ns) = (record.packets(), record.stall_ns());
+        wire::Side { system, epoch, side, stall_ns, packets, counters: Vec::new(), body }
+    }
 }
 
 /// What a system wants to be shown of a finished side in the switch's status, by name; `None` where

@@ -11,7 +11,7 @@ use calumma_plane::system::{
     FinishedSide, Groups, LcoreHalf, LcoreSystem, Notes, Recorded, RouteWatch, SessionContext,
     SwitchSystem, System,
 };
-use calumma_sketch::{AnyKey, FlowKey, HashFamily, Key, KeyKind, WideKey};
+use calumma_sketch::{AnyKey, FlowKey, HashFamily, Key, KeyKind, WideKey, with_key};
 use calumma_wire::{Offer, Role, Side, SideKind, SystemSetup};
 
 use super::lcore::OnLcore;
@@ -174,17 +174,11 @@ impl OnSwitch {
 
 impl SwitchSystem for OnSwitch {
     fn on_lcore(&self, keys: KeyKind) -> AnyKey<LcoreHalf> {
-        match keys {
-            KeyKind::Ipv4 => AnyKey::Ipv4(self.half()),
-            KeyKind::Dual => AnyKey::Dual(self.half()),
-        }
+        with_key!(keys, K => K::any(self.half()))
     }
 
     fn groups(&self, keys: KeyKind) -> Groups {
-        match keys {
-            KeyKind::Ipv4 => self.empty::<FlowKey>(),
-            KeyKind::Dual => self.empty::<WideKey>(),
-        }
+        with_key!(keys, K => self.empty::<K>())
     }
 
     fn plan(&self, plan: &[u8]) -> Result<Box<dyn Any + Send>, String> {
@@ -202,9 +196,7 @@ impl SwitchSystem for OnSwitch {
     }
 
     fn side(&self, finished: FinishedSide<'_>) -> Option<(Side, Notes)> {
-        let FinishedSide { epoch, side, record, .. } = finished;
-        let (packets, stall_ns) = (record.packets(), record.stall_ns());
-        let (body, notes) = match side {
+        let (body, notes) = match finished.side {
             SideKind::Ingress => (Vec::new(), Vec::new()),
             SideKind::Egress | SideKind::Transit => {
                 let window = self.window(finished)?;
@@ -220,8 +212,7 @@ impl SwitchSystem for OnSwitch {
             }
             SideKind::Host => return None,
         };
-        let (system, counters) = (OFFER.system, Vec::new());
-        Some((Side { system, epoch, side, stall_ns, packets, counters, body }, notes))
+        Some((finished.frame(OFFER.system, body), notes))
     }
 
     fn notice(&self, now_ns: u64) -> Option<(u64, Vec<u8>)> {

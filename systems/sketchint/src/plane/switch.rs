@@ -15,7 +15,7 @@ use calumma_plane::system::{
     System,
 };
 use calumma_sketch::sketchint::ShapeError;
-use calumma_sketch::{AnyKey, FlowKey, HashFamily, Key, KeyKind, WideKey};
+use calumma_sketch::{AnyKey, FlowKey, HashFamily, Key, KeyKind, WideKey, with_key};
 use calumma_wire::{Offer, Role, Side, SideKind, SystemSetup};
 
 use super::attended::LcorePlan;
@@ -181,17 +181,11 @@ impl OnSwitch {
 
 impl SwitchSystem for OnSwitch {
     fn on_lcore(&self, keys: KeyKind) -> AnyKey<LcoreHalf> {
-        match keys {
-            KeyKind::Ipv4 => AnyKey::Ipv4(self.half()),
-            KeyKind::Dual => AnyKey::Dual(self.half()),
-        }
+        with_key!(keys, K => K::any(self.half()))
     }
 
     fn groups(&self, keys: KeyKind) -> Groups {
-        match keys {
-            KeyKind::Ipv4 => self.empty::<FlowKey>(),
-            KeyKind::Dual => self.empty::<WideKey>(),
-        }
+        with_key!(keys, K => self.empty::<K>())
     }
 
     fn plan(&self, plan: &[u8]) -> Result<Box<dyn Any + Send>, String> {
@@ -229,9 +223,8 @@ impl SwitchSystem for OnSwitch {
     }
 
     fn side(&self, finished: FinishedSide<'_>) -> Option<(Side, Notes)> {
-        let FinishedSide { epoch, side, record, .. } = finished;
-        let (packets, stall_ns) = (record.packets(), record.stall_ns());
-        let (body, notes) = match side {
+        let record = finished.record;
+        let (body, notes) = match finished.side {
             SideKind::Ingress if self.role == Role::Edge => {
                 let held = &record.get::<Held>()?.group;
                 (held.entered.encode(), vec![("inserted", Some(held.entered.inserted))])
@@ -252,8 +245,7 @@ impl SwitchSystem for OnSwitch {
                 (window.encode(), notes)
             }
         };
-        let (system, counters) = (OFFER.system, Vec::new());
-        Some((Side { system, epoch, side, stall_ns, packets, counters, body }, notes))
+        Some((finished.frame(OFFER.system, body), notes))
     }
 
     fn gauges(&self) -> Vec<(&'static str, f64)> {
