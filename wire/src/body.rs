@@ -49,7 +49,11 @@ impl<'a> Body<'a> {
         Ok(bytes)
     }
 
-    fn array<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N], DecodeError> {
+    /// The next `N` bytes.
+    ///
+    /// # Errors
+    /// Where fewer are left.
+    pub fn array<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N], DecodeError> {
         let mut array = [0; N];
         array.copy_from_slice(self.bytes(field, N)?);
         Ok(array)

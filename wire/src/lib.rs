@@ -45,8 +45,8 @@
 //! Frames of the version before, [`v5`], are read and written as well. A controller answers in the
 //! version of the node's hello; a node falls back to it when a controller refuses its own.
 //!
-//! [`body`] and [`columns`] are how bodies are read and written. Nothing here does I/O:
-//! [`FrameReader`] takes bytes from whatever socket there is.
+//! [`body`], [`fields!`] and [`columns`] are how bodies are read and written. Nothing here does
+//! I/O: [`FrameReader`] takes bytes from whatever socket there is.
 //!
 //! ```
 //! use calumma_wire::{FrameReader, Hello, Marking, Message, Offer, Role, SwitchKind, SystemId};
@@ -76,6 +76,7 @@ mod domain;
 mod error;
 mod fields;
 mod frame;
+mod layout;
 mod message;
 pub mod parts;
 mod paths;
@@ -89,6 +90,7 @@ pub use frame::{
     FrameReader, HEADER_BYTES, MAGIC, MAX_FRAME_BYTES, MAX_MESSAGE_BYTES, MAX_TO_NODE_BYTES,
     OLDEST_VERSION, VERSION,
 };
+pub use layout::{Fields, Number};
 pub use message::{Generators, Hello, Message, Secret, Side, Welcome};
 pub use paths::{MAX_PATH_ENTRIES, NO_MARK, PathsSeen, PathsWanted, ProbeSeen};
 pub use system::{Offer, SystemId, SystemSetup};
