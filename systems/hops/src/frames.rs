@@ -5,9 +5,9 @@
 
 use std::ops::AddAssign;
 
-use calumma_sketch::WideKey;
-use calumma_wire::body::{Body, put_u16, put_u64};
-use calumma_wire::{DecodeError, Offer, SystemId};
+use calumma_plane::FlowList;
+use calumma_wire::{Offer, SystemId, fields};
+use serde::Deserialize;
 
 /// The number of the system in the envelope, one of those for experiments.
 pub const ID: SystemId = SystemId::EXPERIMENTS;
@@ -15,48 +15,34 @@ pub const ID: SystemId = SystemId::EXPERIMENTS;
 /// What a switch that runs it offers.
 pub const OFFER: Offer = Offer { system: ID, lowest: 1, highest: 1 };
 
-/// What all switches of a network must have in common.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Setup {
-    /// Flows that a table holds, at least one.
-    pub flows: u16,
-    /// Epochs of a window, at least one.
-    pub window: u16,
-}
-
-impl Setup {
-    /// Its bytes.
-    pub fn encode(self) -> Vec<u8> {
-        let mut out = Vec::new();
-        put_u16(&mut out, self.flows);
-        put_u16(&mut out, self.window);
-        out
-    }
-
-    /// The setup that these bytes say.
-    ///
-    /// # Errors
-    /// The first byte that can't be read, and why.
-    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut body = Body::new("a setup of hops", bytes, 0);
-        let mut positive = |field| match body.u16(field)? {
-            0 => Err(body.wrong(body.offset() - 2, field, "0; at least 1 is needed")),
-            number => Ok(number),
-        };
-        let setup = Self { flows: positive("flows")?, window: positive("window")? };
-        body.end()?;
-        Ok(setup)
+fields! {
+    /// What all switches of a network must have in common, as the operator says it in `[hops]`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct Setup of "a setup of hops" {
+        /// Flows that a table holds.
+        pub flows: u16 as "flows" at least 1,
+        /// Epochs of a window.
+        pub window: u16 as "window" at least 1,
     }
 }
 
-/// Packets at a switch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Packets {
-    /// Those that came.
-    pub received: u64,
-    /// Those of them that it did not send: its transmit queues refused them, or, on a Tofino, it
-    /// dropped them for any reason.
-    pub refused: u64,
+impl Default for Setup {
+    fn default() -> Self {
+        Self { flows: 1024, window: 1 }
+    }
+}
+
+fields! {
+    /// Packets at a switch.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+    pub struct Packets of "counts of hops" {
+        /// Those that came.
+        pub received: u64 as "packets",
+        /// Those of them that it did not send: its transmit queues refused them, or, on a Tofino,
+        /// it dropped them for any reason.
+        pub refused: u64 as "refused packets",
+    }
 }
 
 impl AddAssign for Packets {
@@ -66,60 +52,13 @@ impl AddAssign for Packets {
     }
 }
 
-impl Packets {
-    const LEN: usize = 16;
-
-    fn put(self, out: &mut Vec<u8>) {
-        put_u64(out, self.received);
-        put_u64(out, self.refused);
-    }
-
-    fn read(body: &mut Body<'_>) -> Result<Self, DecodeError> {
-        Ok(Self { received: body.u64("packets")?, refused: body.u64("refused packets")? })
-    }
-}
-
-/// Packets by flow.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Each flow's packets.
-    pub flows: Vec<(WideKey, Packets)>,
-    /// Packets of flows that found no place in the table.
-    pub others: Packets,
-}
-
-impl Counts {
-    /// Their bytes.
-    pub fn encode(&self) -> Vec<u8> {
-        let len = self.flows.len() * (WideKey::LEN + Packets::LEN);
-        let mut out = Vec::with_capacity(Packets::LEN + len);
-        self.others.put(&mut out);
-        for (key, packets) in &self.flows {
-            out.extend_from_slice(key.as_bytes());
-            packets.put(&mut out);
-        }
-        out
-    }
-
-    /// The counts that these bytes say.
-    ///
-    /// # Errors
-    /// The first byte that can't be read, and why.
-    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut body = Body::new("counts of hops", bytes, 0);
-        let others = Packets::read(&mut body)?;
-        let mut flows = Vec::with_capacity(body.left() / (WideKey::LEN + Packets::LEN));
-        while body.left() > 0 {
-            let mut key = [0; WideKey::LEN];
-            key.copy_from_slice(body.bytes("flow", WideKey::LEN)?);
-            flows.push((WideKey::from_bytes(key), Packets::read(&mut body)?));
-        }
-        Ok(Self { flows, others })
-    }
-}
+/// Packets by flow, and those of flows that found no place in the table.
+pub type Counts = FlowList<Packets>;
 
 #[cfg(test)]
 mod tests {
+    use calumma_sketch::WideKey;
+
     use super::*;
     use proptest::prelude::*;
 
