@@ -105,3 +105,105 @@ pub trait Rules: Debug + Send {
     /// Forgets earlier reports, since the system is off: nothing, if they are not remembered.
     fn forget(&mut self) {}
 }
+
+/// A condition of single nodes that reports of type `R` show.
+#[derive(Debug)]
+pub struct NodeAlert<R: 'static> {
+    /// The alert's name; no other system has an alert of that name.
+    pub name: &'static str,
+    /// Whether a report shows it of a node; `None` where the report does not have the node. That it
+    /// is not shown counts in a complete report only.
+    pub shows: fn(&R, &str) -> Option<bool>,
+    /// What an alert says when it starts, with `{node}` for the node's name.
+    pub begins: &'static str,
+    /// What it says when it ends.
+    pub ends: &'static str,
+}
+
+impl<R: Report> NodeAlert<R> {
+    /// The rules of a system that has only this alert.
+    pub fn watch(&'static self, nodes: &[String]) -> Box<dyn Rules> {
+        Box::new(NodeWatch { alert: self, nodes: nodes.to_vec() })
+    }
+}
+
+/// Watches the nodes that it lists.
+#[derive(Debug)]
+struct NodeWatch<R: 'static> {
+    alert: &'static NodeAlert<R>,
+    nodes: Vec<String>,
+}
+
+impl<R: Report> Rules for NodeWatch<R> {
+    fn read(&mut self, report: &dyn Report) -> Option<Vec<Fact>> {
+        let report = report.as_type::<R>()?;
+        let fact = |node: &String| {
+            let reading = match (self.alert.shows)(report, node) {
+                Some(true) => Reading::Bad,
+                Some(false) if report.is_complete() => Reading::Good,
+                Some(false) | None => Reading::Unknown,
+            };
+            Fact { alert: self.alert.name, node: Some(node.clone()), reading }
+        };
+        Some(self.nodes.iter().map(fact).collect())
+    }
+
+    fn text(&self, fact: &Fact, _report: &dyn Report, over: bool) -> String {
+        let words = if over { self.alert.ends } else { self.alert.begins };
+        words.replace("{node}", fact.node.as_deref().unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+    use crate::report::EpochHead;
+    use crate::run::Collected;
+    use crate::{Findings, SystemReport};
+
+    /// Nodes, and whether they are hot.
+    #[derive(Clone, Debug, Serialize, Deserialize)]
+    struct Found {
+        nodes: Vec<(String, bool)>,
+    }
+
+    impl Findings for Found {
+        const SYSTEM: &'static str = "sixth";
+    }
+
+    static HOT: NodeAlert<SystemReport<Found>> = NodeAlert {
+        name: "sixth-hot",
+        shows: |report, name| {
+            let of_node = report.findings.nodes.iter().find(|(node, _)| node == name);
+            of_node.map(|&(_, hot)| hot)
+        },
+        begins: "{node} is hot",
+        ends: "{node} is cool again",
+    };
+
+    #[test]
+    fn a_condition_is_over_where_a_complete_report_says_so() {
+        let names = ["e1", "e2", "e3"].map(str::to_owned);
+        let mut rules = HOT.watch(&names);
+        let head = EpochHead { epoch: 7, start_unix_ns: 350_000_000, length_ms: 50 };
+        let epoch = Collected::<()> { head, nodes: Vec::new(), topology: None };
+        let nodes = vec![("e1".to_owned(), true), ("e2".to_owned(), false)];
+        let mut report = SystemReport::new(&epoch, Found { nodes });
+        let mut read = |report: &SystemReport<Found>| {
+            let facts = rules.read(report).unwrap();
+            assert!(facts.iter().all(|fact| fact.alert == "sixth-hot"));
+            assert!(facts.iter().zip(&names).all(|(fact, name)| fact.node.as_ref() == Some(name)));
+            facts.into_iter().map(|fact| fact.reading).collect::<Vec<_>>()
+        };
+        assert_eq!(read(&report), [Reading::Bad, Reading::Good, Reading::Unknown]);
+        report.add_problem("e4 is missing".to_owned());
+        assert_eq!(read(&report), [Reading::Bad, Reading::Unknown, Reading::Unknown]);
+
+        let (node, reading) = (Some("e1".to_owned()), Reading::Bad);
+        let fact = Fact { alert: "sixth-hot", node, reading };
+        assert_eq!(rules.text(&fact, &report, false), "e1 is hot");
+        assert_eq!(rules.text(&fact, &report, true), "e1 is cool again");
+    }
+}

@@ -53,8 +53,13 @@ pub trait System: Debug + Sync {
 
     /// That one of its tables which has a row, or several, of each report that has rows anywhere,
     /// with the columns `epoch` and [`complete`](crate::table::complete): a controller that starts
-    /// sees there what it need not write again.
-    fn reports(&self) -> &'static dyn Table;
+    /// sees there what it need not write again. The first one, if nothing else is said here.
+    ///
+    /// # Panics
+    /// When it has no tables, which is a mistake in the program.
+    fn reports(&self) -> &'static dyn Table {
+        self.tables()[0]
+    }
 
     /// Reads a report from its line of JSON; `None` where the line is another system's.
     fn read(&self, line: &str) -> Option<Arc<dyn Report>>;

@@ -29,6 +29,17 @@ pub struct Row<'a, T> {
     pub item: &'a T,
 }
 
+impl<'a, T> Row<'a, T> {
+    /// The rows of all `items` of a report on that epoch, each about the node that `node` names.
+    pub fn of_nodes(
+        head: EpochHead,
+        items: impl IntoIterator<Item = &'a T>,
+        node: impl Fn(&'a T) -> &'a str,
+    ) -> impl Iterator<Item = Self> {
+        items.into_iter().map(move |item| Self { head, node: node(item), item })
+    }
+}
+
 /// How a column's value is read off a row, and thereby its type. `None` is NULL.
 #[derive(Debug)]
 pub enum Kind<T> {
@@ -182,6 +193,18 @@ impl<R: Report, T: std::fmt::Debug> Table for TableOf<R, T> {
 pub trait OfFlow {
     /// The flow.
     fn flow(&self) -> &Flow;
+}
+
+/// Implements [`OfFlow`] for types with the field `flow`.
+#[macro_export]
+macro_rules! of_flow {
+    ($($item:ty),+ $(,)?) => {
+        $(impl $crate::table::OfFlow for $item {
+            fn flow(&self) -> &$crate::Flow {
+                &self.flow
+            }
+        })+
+    };
 }
 
 /// The number of the epoch.

@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use calumma_analysis::table::{
-    OfFlow, Row, Table, TableOf, complete, dport, dst, epoch, number, proto, sport, src, start,
-    text, truth, u8, u32, u64,
+    Row, Table, TableOf, complete, dport, dst, epoch, number, proto, sport, src, start, text,
+    truth, u8, u32, u64,
 };
-use calumma_analysis::{Flow, SystemReport};
+use calumma_analysis::{SystemReport, of_flow};
 
 use crate::counted::Monitored;
 use crate::report::{BlackHole, Counted, Found, Loop, Loss, NodeReport, Spread};
@@ -38,23 +38,7 @@ impl Found {
     }
 }
 
-impl OfFlow for Counted {
-    fn flow(&self) -> &Flow {
-        &self.flow
-    }
-}
-
-impl OfFlow for Loop {
-    fn flow(&self) -> &Flow {
-        &self.flow
-    }
-}
-
-impl OfFlow for Loss {
-    fn flow(&self) -> &Flow {
-        &self.flow
-    }
-}
+of_flow!(Counted, Loop, Loss);
 
 static FLOWS: TableOf<SystemReport<Found>, Counted> = TableOf {
     name: "cfs_flows",
@@ -135,11 +119,7 @@ static NODES: TableOf<SystemReport<Found>, NodeReport> = TableOf {
         number("optimum_with_more_high", "and at most", |row| row.item.optimum_with_more_high),
     ],
     rows: |report, rows| {
-        rows.extend(report.findings.nodes.iter().map(|item| Row {
-            head: report.head,
-            node: &item.node,
-            item,
-        }));
+        rows.extend(Row::of_nodes(report.head, &report.findings.nodes, |node| &node.node));
     },
 };
 

@@ -6,7 +6,7 @@ use calumma_analysis::table::{
     OfFlow, Row, Table, TableOf, dport, dst, edge, epoch, number, proto, sport, src, start, text,
     truth, u8, u16, u32, u64,
 };
-use calumma_analysis::{Flow, Report};
+use calumma_analysis::{Flow, Report, of_flow};
 
 use crate::report::{
     Amendment, EdgeReport, EpochConfig, EpochReport, HeavyChange, HeavyHitter, Loss, PlanReport,
@@ -239,11 +239,7 @@ static EDGES: TableOf<EpochReport, EdgeReport> = TableOf {
         }),
     ],
     rows: |report, rows| {
-        rows.extend(report.edges.iter().map(|item| Row {
-            head: report.head(),
-            node: &item.edge,
-            item,
-        }));
+        rows.extend(Row::of_nodes(report.head(), &report.edges, |edge| &edge.edge));
     },
 };
 
@@ -358,11 +354,7 @@ fn of_edges<'a, T>(
     items: impl Fn(&'a EdgeReport) -> &'a Vec<T>,
 ) {
     for edge in &report.edges {
-        rows.extend(items(edge).iter().map(|item| Row {
-            head: report.head(),
-            node: &edge.edge,
-            item,
-        }));
+        rows.extend(Row::of_nodes(report.head(), items(edge), |_| &edge.edge));
     }
 }
 
@@ -375,15 +367,6 @@ fn joined<'a>(parts: &[String]) -> Option<Cow<'a, str>> {
     (!parts.is_empty()).then(|| parts.join("; ").into())
 }
 
-macro_rules! of_flow {
-    ($($item:ty),+) => {
-        $(impl OfFlow for $item {
-            fn flow(&self) -> &Flow {
-                &self.flow
-            }
-        })+
-    };
-}
 impl OfFlow for Rewritten {
     fn flow(&self) -> &Flow {
         &self.from

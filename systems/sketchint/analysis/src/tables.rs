@@ -1,10 +1,10 @@
 //! Tables of the archive.
 
 use calumma_analysis::table::{
-    OfFlow, Row, Table, TableOf, complete, dport, dst, epoch, number, proto, sport, src, start,
-    text, truth, u8, u16, u32, u64,
+    Row, Table, TableOf, complete, dport, dst, epoch, number, proto, sport, src, start, text,
+    truth, u8, u16, u32, u64,
 };
-use calumma_analysis::{Flow, SystemReport};
+use calumma_analysis::{SystemReport, of_flow};
 
 use crate::report::{
     FlowReport, Found, HopReport, Inflated, LinkReport, NodeReport, PathChange, PathReport,
@@ -15,15 +15,6 @@ use crate::report::{
 pub static TABLES: [&dyn Table; 9] =
     [&WINDOWS, &NOT_CARRIED, &NODES, &LINKS, &FLOWS, &HOPS, &PATHS, &PATH_CHANGES, &INFLATED];
 
-macro_rules! of_flow {
-    ($($of:ty),+) => {
-        $(impl OfFlow for $of {
-            fn flow(&self) -> &Flow {
-                &self.flow
-            }
-        })+
-    };
-}
 of_flow!(FlowReport, Inflated, PathChange);
 
 pub(crate) static WINDOWS: TableOf<SystemReport<Found>, SinkReport> = TableOf {
@@ -61,8 +52,7 @@ pub(crate) static WINDOWS: TableOf<SystemReport<Found>, SinkReport> = TableOf {
         complete(),
     ],
     rows: |report, rows| {
-        let sinks = report.findings.sinks.iter();
-        rows.extend(sinks.map(|item| Row { head: report.head, node: &item.edge, item }));
+        rows.extend(Row::of_nodes(report.head, &report.findings.sinks, |it| &it.edge));
     },
 };
 
@@ -115,8 +105,7 @@ static NODES: TableOf<SystemReport<Found>, NodeReport> = TableOf {
         u64("inflated_at_least", "no fewer than this", |row| Some(row.item.inflated_at_least)),
     ],
     rows: |report, rows| {
-        let nodes = report.findings.nodes.iter();
-        rows.extend(nodes.map(|item| Row { head: report.head, node: &item.node, item }));
+        rows.extend(Row::of_nodes(report.head, &report.findings.nodes, |it| &it.node));
     },
 };
 
@@ -163,8 +152,7 @@ static LINKS: TableOf<SystemReport<Found>, LinkReport> = TableOf {
         ),
     ],
     rows: |report, rows| {
-        let links = report.findings.links.iter();
-        rows.extend(links.map(|item| Row { head: report.head, node: &item.from, item }));
+        rows.extend(Row::of_nodes(report.head, &report.findings.links, |it| &it.from));
     },
 };
 
@@ -189,8 +177,7 @@ static FLOWS: TableOf<SystemReport<Found>, FlowReport> = TableOf {
         truth("exact", "whether all that is said of it is exact", |row| Some(row.item.exact)),
     ],
     rows: |report, rows| {
-        let flows = report.findings.flows.iter();
-        rows.extend(flows.map(|item| Row { head: report.head, node: &item.sink, item }));
+        rows.extend(Row::of_nodes(report.head, &report.findings.flows, |it| &it.sink));
     },
 };
 
