@@ -83,25 +83,25 @@ where
 }
 
 /// What switches counted of the flows of a window.
-#[derive(Clone, Debug, Default)]
-pub struct FlowCounts {
+#[derive(Default)]
+struct FlowCounts {
     flows: BTreeMap<Flow, Vec<Passed>>,
     unlisted: Vec<Passed>,
 }
 
 impl FlowCounts {
     /// Adds a switch's count of a flow.
-    pub fn add(&mut self, flow: Flow, passed: Passed) {
+    fn add(&mut self, flow: Flow, passed: Passed) {
         self.flows.entry(flow).or_default().push(passed);
     }
 
     /// Adds what a side may have had of any flow that it did not list, as one whose table was full.
-    pub fn add_unlisted(&mut self, passed: Passed) {
+    fn add_unlisted(&mut self, passed: Passed) {
         self.unlisted.push(passed);
     }
 
     /// The losses that are certain, flow by flow, and all losses by place.
-    pub fn losses(self, locator: &mut Locator) -> (Vec<Lost>, Vec<LostAt>) {
+    fn losses(self, locator: &mut Locator) -> (Vec<Lost>, Vec<LostAt>) {
         let Self { flows, unlisted } = self;
         let mut losses = Vec::new();
         let mut places: BTreeMap<Place, (u64, u64)> = BTreeMap::new();

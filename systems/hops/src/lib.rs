@@ -10,3 +10,22 @@ pub mod frames;
 pub mod plane;
 
 pub use plane::Hops;
+
+#[cfg(test)]
+mod tests {
+    /// The example is there to be read: what every system needs belongs to the crates it builds on.
+    #[test]
+    fn the_example_has_less_than_300_lines_of_code() {
+        let files = [
+            include_str!("lib.rs"),
+            include_str!("frames.rs"),
+            include_str!("plane.rs"),
+            include_str!("../analysis/src/lib.rs"),
+        ];
+        let code = files.into_iter().flat_map(|file| {
+            file.lines().map(str::trim_start).take_while(|line| *line != "#[cfg(test)]")
+        });
+        let lines = code.filter(|line| !line.is_empty() && !line.starts_with("//")).count();
+        assert!((200..300).contains(&lines), "{lines}");
+    }
+}

@@ -5,41 +5,25 @@
 
 use std::sync::Arc;
 
-use calumma_analysis::alert::{AlertLimits, Fact, Reading, Rules};
-use calumma_analysis::losses::{FlowCounts, Lost, LostAt};
-use calumma_analysis::metrics::{ReportMetrics, counters};
-use calumma_analysis::places::{Bounds, Locators, Passed};
+use calumma_analysis::alert::{AlertLimits, NodeAlert, Rules};
+use calumma_analysis::losses::{Counted, Lost, LostAt, losses};
+use calumma_analysis::metrics::{ReportMetrics, TotalOf};
+use calumma_analysis::places::Locators;
 use calumma_analysis::table::{
-    OfFlow, Row, Table, TableOf, complete, dport, dst, epoch, proto, sport, src, start, text, u64,
+    Row, Table, TableOf, complete, dport, dst, epoch, proto, sport, src, start, text, u64,
 };
 use calumma_analysis::{
     Analysis, AnyAnalysis, Collected, Deployment, Findings, Flow, Node, NodeSetup, Panel, Report,
     System, SystemReport,
 };
 use calumma_hops::frames::{Counts, OFFER, Packets, Setup};
-use calumma_wire::{Offer, Role, Side, SideKind};
-use prometheus::{IntCounterVec, Registry};
+use calumma_wire::{Offer, Role, Side};
+use prometheus::Registry;
 use serde::{Deserialize, Serialize};
 
 /// The system in the controller's list.
 #[derive(Clone, Copy, Debug)]
 pub struct Hops;
-
-/// The section `[hops]` of the controller's file.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Parameters {
-    /// Flows that a node counts one by one in a window.
-    flows: u16,
-    /// Epochs of a window.
-    window: u16,
-}
-
-impl Default for Parameters {
-    fn default() -> Self {
-        Self { flows: 1024, window: 1 }
-    }
-}
 
 impl System for Hops {
     fn name(&self) -> &'static str {
@@ -54,22 +38,16 @@ impl System for Hops {
         &[Role::Edge, Role::Transit]
     }
 
+    /// The section `[hops]` is the setup, with the limits that switches hold it to.
     fn start(&self, deployment: &Deployment<'_>) -> Result<Option<Box<dyn AnyAnalysis>>, String> {
-        let Parameters { flows, window } = deployment.parameters()?;
-        if flows == 0 || window == 0 {
-            return Err("flows and window are at least 1".to_owned());
-        }
-        let setup = Setup { flows, window };
+        let setup = deployment.parameters::<Setup>()?.encode();
+        let setup = Setup::decode(&setup).map_err(|problem| problem.to_string())?;
         Ok(Some(Box::new(Counting { setup, locators: Locators::default() })))
     }
 
     fn tables(&self) -> &'static [&'static dyn Table] {
         static TABLES: [&dyn Table; 1] = [&COUNTS];
         &TABLES
-    }
-
-    fn reports(&self) -> &'static dyn Table {
-        &COUNTS
     }
 
     fn read(&self, line: &str) -> Option<Arc<dyn Report>> {
@@ -81,9 +59,7 @@ impl System for Hops {
         registry: &Registry,
         _nodes: &[String],
     ) -> prometheus::Result<Box<dyn ReportMetrics>> {
-        let help = "Packets that a node has counted.";
-        let packets = counters(registry, "hops_packets_total", help, &["node", "side"])?;
-        Ok(Box::new(Metrics { packets }))
+        TotalOf::register(registry, &TOTALS)
     }
 
     fn panels(&self) -> &'static [Panel] {
@@ -92,7 +68,7 @@ impl System for Hops {
     }
 
     fn alert_rules(&self, _limits: &AlertLimits, nodes: &[String]) -> Box<dyn Rules> {
-        Box::new(TableIsFull(nodes.to_vec()))
+        TABLE_FULL.watch(nodes)
     }
 }
 
@@ -159,7 +135,7 @@ struct Counting {
 }
 
 impl Analysis for Counting {
-    type Side = (u64, Counts);
+    type Side = Counts;
     type Report = SystemReport<Found>;
 
     fn window(&self) -> u64 {
@@ -170,82 +146,50 @@ impl Analysis for Counting {
         NodeSetup { setup: self.setup.encode(), plan: Vec::new() }
     }
 
-    fn decode(&self, _node: &Node, _version: u8, side: Side) -> Result<Self::Side, String> {
+    fn decode(&self, _node: &Node, _version: u8, side: Side) -> Result<Counts, String> {
         let counts = Counts::decode(&side.body).map_err(|error| error.to_string())?;
-        let all = || counts.flows.iter().map(|(_, of_flow)| of_flow).chain([&counts.others]);
-        let received = all().try_fold(0_u64, |sum, of| sum.checked_add(of.received));
+        let received = counts.values().try_fold(0_u64, |sum, of| sum.checked_add(of.received));
         if received != Some(side.packets) {
             return Err(format!("its flows have other than {} packets together", side.packets));
         }
-        if all().any(|of| of.refused > of.received) {
+        if counts.values().any(|of| of.refused > of.received) {
             return Err("more packets of a flow were refused than it had".to_owned());
         }
-        Ok((side.packets, counts))
+        Ok(counts)
     }
 
-    fn analyse(&mut self, epoch: Collected<Self::Side>) -> SystemReport<Found> {
-        let (losses, lost_at) = losses(&mut self.locators, &epoch).unzip();
+    fn analyse(&mut self, epoch: Collected<Counts>) -> SystemReport<Found> {
+        let counted = |of: Packets| Counted { received: of.received, refused: of.refused };
+        let found = losses(&mut self.locators, &epoch, |Counts { flows, others }| {
+            (flows.iter().map(move |(key, of)| (Flow::from(key), counted(*of))), counted(*others))
+        });
+        let (losses, lost_at) = found.unzip();
         let mut found = Found { nodes: Vec::new(), counts: Vec::new(), losses, lost_at };
         for delivery in &epoch.nodes {
-            let has_all = delivery.problem().is_none();
-            for (side, (packets, Counts { flows, others })) in delivery.came() {
-                let (node, side) = (delivery.node.name.clone(), SideKind::name(side).to_owned());
-                found.counts.extend(flows.iter().map(|(key, packets)| Count {
+            let (node, has_all) = (&delivery.node.name, delivery.problem().is_none());
+            for (side, counts) in delivery.came() {
+                let Packets { received: others, refused: refused_others } = counts.others;
+                found.counts.extend(counts.flows.iter().map(|(key, of_flow)| Count {
                     node: node.clone(),
-                    side: side.clone(),
+                    side: side.name().to_owned(),
                     flow: Flow::from(key),
-                    packets: packets.received,
-                    at_most: has_all.then_some(packets.received + others.received),
-                    refused: packets.refused,
-                    refused_at_most: has_all.then_some(packets.refused + others.refused),
+                    packets: of_flow.received,
+                    at_most: has_all.then_some(of_flow.received + others),
+                    refused: of_flow.refused,
+                    refused_at_most: has_all.then_some(of_flow.refused + refused_others),
                 }));
-                let refused = flows.iter().map(|(_, of_flow)| of_flow.refused).sum::<u64>();
-                let (packets, refused) = (*packets, refused + others.refused);
-                found.nodes.push(NodeTotal {
-                    node,
-                    side,
-                    packets,
-                    others: others.received,
-                    refused,
-                });
+                let mut all = Packets::default();
+                counts.values().for_each(|of_flow| all += of_flow);
+                let (packets, refused) = (all.received, all.refused);
+                let (node, side) = (node.clone(), side.name().to_owned());
+                found.nodes.push(NodeTotal { node, side, packets, others, refused });
             }
         }
         SystemReport::new(&epoch, found)
     }
 }
 
-/// Losses of a window by flow, those that are certain, and by place; `None` where nothing can be
-/// said about them.
-fn losses(
-    locators: &mut Locators,
-    window: &Collected<(u64, Counts)>,
-) -> Option<(Vec<Lost>, Vec<LostAt>)> {
-    let locator = locators.begin(window)?;
-    let mut all = FlowCounts::default();
-    for delivery in &window.nodes {
-        let at = locator.position(&delivery.node.name).filter(|&at| locator.counts(at));
-        let Some(switch) = at else { continue };
-        for (side, (_, Counts { flows, others })) in delivery.came() {
-            let passed = |of_flow: Packets| Passed {
-                switch,
-                side,
-                received: Bounds::counted(of_flow.received, others.received),
-                refused: Bounds::counted(of_flow.refused, others.refused),
-            };
-            if others.received > 0 {
-                all.add_unlisted(passed(Packets::default()));
-            }
-            flows.iter().for_each(|(key, of_flow)| all.add(Flow::from(key), passed(*of_flow)));
-        }
-    }
-    Some(all.losses(locator))
-}
-
-impl OfFlow for Count {
-    fn flow(&self) -> &Flow {
-        &self.flow
-    }
-}
+calumma_analysis::of_flow!(Count);
 
 static COUNTS: TableOf<SystemReport<Found>, Count> = TableOf {
     name: "hops_counts",
@@ -267,51 +211,26 @@ static COUNTS: TableOf<SystemReport<Found>, Count> = TableOf {
         complete(),
     ],
     rows: |report, rows| {
-        rows.extend(report.findings.counts.iter().map(|item| Row {
-            head: report.head,
-            node: &item.node,
-            item,
-        }));
+        rows.extend(Row::of_nodes(report.head, &report.findings.counts, |count| &count.node));
     },
 };
 
-#[derive(Debug)]
-struct Metrics {
-    packets: IntCounterVec,
-}
+static TOTALS: [TotalOf<SystemReport<Found>>; 1] = [TotalOf {
+    name: "hops_packets_total",
+    help: "Packets that a node has counted.",
+    labels: &["node", "side"],
+    add: |report, add| {
+        report.findings.nodes.iter().for_each(|of| add(&[&of.node, &of.side], of.packets));
+    },
+}];
 
-impl ReportMetrics for Metrics {
-    fn record(&self, report: &dyn Report) {
-        let Some(report) = report.as_type::<SystemReport<Found>>() else { return };
-        for NodeTotal { node, side, packets, .. } in &report.findings.nodes {
-            self.packets.with_label_values(&[node, side]).inc_by(*packets);
-        }
-    }
-}
-
-/// Warns of nodes, which it lists, that saw more flows than their tables hold.
-#[derive(Debug)]
-struct TableIsFull(Vec<String>);
-
-impl Rules for TableIsFull {
-    fn read(&mut self, report: &dyn Report) -> Option<Vec<Fact>> {
-        let report = report.as_type::<SystemReport<Found>>()?;
-        let nodes = &report.findings.nodes;
-        let fact = |node: &String| {
-            let others = nodes.iter().filter(|total| total.node == *node).map(|total| total.others);
-            let reading = match others.max() {
-                Some(0) if report.complete => Reading::Good,
-                None | Some(0) => Reading::Unknown,
-                Some(_) => Reading::Bad,
-            };
-            Fact { alert: "hops-table-full", node: Some(node.clone()), reading }
-        };
-        Some(self.0.iter().map(fact).collect())
-    }
-
-    fn text(&self, fact: &Fact, _report: &dyn Report, over: bool) -> String {
-        let node = fact.node.as_deref().unwrap_or_default();
-        let now = if over { "again holds all flows" } else { "holds fewer flows than there are" };
-        format!("the table of {node} {now}")
-    }
-}
+/// Warns of nodes that saw more flows than their tables hold.
+static TABLE_FULL: NodeAlert<SystemReport<Found>> = NodeAlert {
+    name: "hops-table-full",
+    shows: |report, node| {
+        let of_node = report.findings.nodes.iter().filter(|total| total.node == node);
+        of_node.map(|total| total.others > 0).max()
+    },
+    begins: "the table of {node} holds fewer flows than there are",
+    ends: "the table of {node} again holds all flows",
+};
