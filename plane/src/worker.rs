@@ -268,7 +268,7 @@ impl Worker {
         }
         let Self { policy, measurement, numbers, stacks, probes, counters, .. } = self;
         let asks = |active: &mut AnyKey<Sessions>| either!(active, active => (active.transit, active.insertion.is_some()));
-        if matches!(path, Path::Transit | Path::HandOn) || !policy.strip {
+        if path.goes_on(policy.strip) {
             let (wanted, inserts) = measurement.active().map_or((false, false), asks);
             if inserts && path.is_from_fabric() {
                 stacks.pass(of);
@@ -370,13 +370,11 @@ fn walk_as<K: Measured, P: Packet>(
     (of, known, stacks): (u32, &PlainFlows, &mut PendingStacks),
 ) -> DropMask {
     assert!(packets.len() <= BURST, "a burst of at most {BURST} packets");
-    let By { policy, probes, .. } = by;
-    let carrier = policy.carrier;
+    let By { policy: policy @ &Policy { carrier, .. }, probes, .. } = by;
     let from_fabric = path.is_from_fabric();
     let detached = if from_fabric { marks::detach(carrier, packets, of) } else { None };
     let mut flows = Flows::<K>::new();
-    let (mut drops, maybe_probes) = if matches!(path, Path::Transit | Path::Unmark) {
-        // What can't be measured, its edges count and treat.
+    let (mut drops, maybe_probes) = if !path.is_counted() {
         let read = read_headers(policy, &mut Counters::default(), packets, (of, known), &mut flows);
         (DropMask::default(), read.1)
     } else {
@@ -407,9 +405,9 @@ fn walk_as<K: Measured, P: Packet>(
                 drops.0 |= stacks.unreadable(policy, counters, packets, others);
             }
         }
-        Path::Cross | Path::Transit | Path::HandOn | Path::Unmark => {}
+        Path::Cross | Path::Transit | Path::HandOn | Path::Unmark | Path::Resume(_) => {}
     }
-    if maybe_probes != 0 && from_fabric {
+    if maybe_probes != 0 && path.meets_probes() {
         let with = (probes, Marks::of(by, active.as_deref()), detached.as_ref());
         drops.0 |= probes::take(with, path, counters, packets, (&mut flows, maybe_probes));
     }
@@ -422,7 +420,7 @@ fn walk_as<K: Measured, P: Packet>(
                 counters.ingress_outside += outside;
                 counters.egress_outside += outside;
             }
-            Path::Flooded | Path::Transit | Path::Unmark => {}
+            Path::Flooded | Path::Transit | Path::Unmark | Path::Resume(_) => {}
         }
     }
     if matches!(path, Path::Enter | Path::CrossOn) {
@@ -510,6 +508,11 @@ fn walk_as<K: Measured, P: Packet>(
         Path::Unmark => {
             Marks::of(by, active.as_deref()).take_claims(detached.as_ref(), packets, &mut flows);
             return drops;
+        }
+        Path::Resume(since) => {
+            let marks = Marks::of(by, active.as_deref());
+            let epochs = active.as_ref().map(|active| (since, active.newest));
+            return DropMask(path::resume(marks, epochs, detached, packets, &mut flows));
         }
         Path::Transit => {
             let marks = Marks::of(by, active.as_deref());

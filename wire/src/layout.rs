@@ -154,8 +154,8 @@ macro_rules! fields {
 
 #[cfg(test)]
 mod tests {
-    use crate::body::Body;
     use crate::Fields;
+    use crate::body::Body;
 
     fields! {
         /// One number of each width.

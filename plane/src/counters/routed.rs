@@ -30,11 +30,13 @@ pub enum Reason {
     NoHeadroom,
     /// The slow path had as much to do as it can hold.
     SlowPathFull,
+    /// It waited for its next hop until its mark meant another epoch.
+    MarkOutdated,
 }
 
 impl Reason {
     /// Every reason, in the order of their numbers.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::NoInterface,
         Self::OtherStation,
         Self::Unknown,
@@ -47,6 +49,7 @@ impl Reason {
         Self::TooBig,
         Self::NoHeadroom,
         Self::SlowPathFull,
+        Self::MarkOutdated,
     ];
 
     /// The reason's name in counters and metrics.
@@ -64,6 +67,7 @@ impl Reason {
             Self::TooBig => "too_big",
             Self::NoHeadroom => "no_headroom",
             Self::SlowPathFull => "slow_path_full",
+            Self::MarkOutdated => "mark_outdated",
         }
     }
 }

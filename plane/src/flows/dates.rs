@@ -38,6 +38,25 @@ impl<K: Key> Flows<K> {
         })
     }
 
+    /// A bit for each packet that came when `since` was the newest epoch, and whose mark has come
+    /// to mean another epoch than it did then.
+    pub(crate) fn outdated(&self, since: u64) -> u32 {
+        let is_outdated = |&at: &usize| {
+            let bit = (self.bits >> at & 1) as usize;
+            if self.dated >> at & 1 == 0 {
+                return latest(since, bit) != latest(self.newest.max(since), bit);
+            }
+            let [low, high] = self.epoch_bits.map(|column| u64::from(column >> at & 1));
+            let said = high << 2 | low << 1 | bit as u64;
+            let latest = |newest: u64| newest.wrapping_sub(newest.wrapping_sub(said) & 7);
+            // It may be of the epoch that was to come, from an edge with a fast clock.
+            let since = since.saturating_add(1);
+            latest(since) != latest(self.newest.max(since))
+        };
+        let of = positions(self.marked | self.stale).filter(is_outdated);
+        of.fold(0, |all, number| all | 1 << self.places()[number].0)
+    }
+
     /// Whether marks have bits of the epoch's number above the timestamp bit: all of a carrier do,
     /// or none.
     #[inline]
@@ -102,5 +121,27 @@ mod tests {
             flows.by_bit(|of| given.extend_from_slice(of.keys));
             assert_eq!(given, [flows.keys()[8]]);
         }
+    }
+
+    /// A bit tells two epochs apart, and two more of their number eight.
+    #[test]
+    fn a_mark_means_its_epoch_until_another_has_its_bits() {
+        let outdated = |dated: bool, newest: u64| {
+            let (mut flows, mut seen) = (Flows::<FlowKey>::new(), Seen::default());
+            // Of the epoch before 100, of that itself, and of the next one.
+            for (at, epoch) in (99..=101).enumerate() {
+                flows.push(FlowKey::from_words(epoch as u32, 0, 0, 17), at, 14);
+                let mark = Mark::of_epoch(epoch, Hierarchy::HlCandidate);
+                let plain = Mark::plain((epoch & 1) as usize, Hierarchy::HlCandidate);
+                seen.note(at, Some(if dated { mark } else { plain }), None);
+            }
+            flows.set_seen(&seen);
+            flows.date(newest);
+            flows.outdated(100)
+        };
+        assert_eq!([100, 101, 102, 110].map(|newest| outdated(false, newest)), [0, 0b101, 7, 7]);
+        let newest = [100, 101, 106, 107, 108, 109];
+        assert_eq!(newest.map(|newest| outdated(true, newest)), [0, 0, 0, 1, 0b11, 7]);
+        assert_eq!(outdated(true, 200), 7);
     }
 }

@@ -1,11 +1,12 @@
 //! The ways that packets go by a switch, and those of them that end hosts' own sinks are on.
 
-use calumma_sketch::either;
+use calumma_sketch::{Key, either};
 
 use super::Worker;
 use super::marks::Marks;
 use super::masks::{DropMask, first, positions};
-use crate::carrier::Mark;
+use crate::carrier::{Detached, Mark};
+use crate::flows::Flows;
 use crate::int::header::ip_offset;
 use crate::mark::Hierarchy;
 use crate::packet::Packet;
@@ -32,17 +33,66 @@ pub enum Path {
     /// From the fabric, kept with their marks after they were recorded, and going on without:
     /// marks are taken out, nothing is recorded or counted.
     Unmark,
+    /// From fabric to fabric, after it has [passed](Self::Transit) and waited since the epoch that
+    /// was the newest one then: nothing is recorded or changed again, and what has a mark by now
+    /// that means another epoch is to be dropped.
+    Resume(u64),
 }
 
 impl Path {
     /// Whether packets may have marks and stacks when they come.
     #[inline]
     pub(super) fn is_from_fabric(self) -> bool {
-        matches!(self, Self::Transit | Self::Leave | Self::Flooded | Self::HandOn | Self::Unmark)
+        !matches!(self, Self::Enter | Self::Cross | Self::CrossOn)
+    }
+
+    /// Whether packets go on with their stacks, on a switch that takes them out for hosts or not.
+    #[inline]
+    pub(super) fn goes_on(self, strips: bool) -> bool {
+        (matches!(self, Self::Transit | Self::HandOn) || !strips)
+            && !matches!(self, Self::Resume(_))
+    }
+
+    /// Whether it is counted here what can't be measured: what passes, its edges count and treat.
+    #[inline]
+    pub(super) fn is_counted(self) -> bool {
+        !matches!(self, Self::Transit | Self::Unmark | Self::Resume(_))
+    }
+
+    /// Whether probes of other edges may come, which were not noticed before.
+    #[inline]
+    pub(super) fn meets_probes(self) -> bool {
+        self.is_from_fabric() && !matches!(self, Self::Resume(_))
     }
 }
 
+/// Packets that have waited since the first of these epochs was the newest one go on as they are;
+/// `None` while nothing is measured. A bit for each whose mark means another epoch now that the
+/// second one is.
+pub(super) fn resume<K: Key, P: Packet>(
+    mut marks: Marks<'_>,
+    epochs: Option<(u64, u64)>,
+    detached: Option<Detached>,
+    packets: &mut [P],
+    flows: &mut Flows<K>,
+) -> u32 {
+    marks.read(detached.as_ref(), packets, flows);
+    let outdated = epochs.map_or(0, |(since, newest)| {
+        flows.date(newest);
+        flows.outdated(since)
+    });
+    marks.raises = false;
+    let claimed = flows.claimed();
+    marks.pass_on(detached, packets, flows, claimed);
+    outdated
+}
+
 impl Worker {
+    /// The newest epoch that packets may carry; 0 while nothing is measured.
+    pub fn newest_epoch(&mut self) -> u64 {
+        self.measurement.active().map_or(0, |active| either!(active, active => active.newest))
+    }
+
     /// Packets received from the fabric for a host with a sink of its own: begins a burst, and
     /// [records](Self::pass) all of it.
     ///

@@ -36,8 +36,9 @@ pub enum Origin {
     Left,
     /// The same, for a host with a sink of its own: it has its mark still.
     Kept,
-    /// It came from the fabric and has been recorded as passing: it has its mark still.
-    Passing,
+    /// It came from the fabric and has been recorded as passing: it has its mark still. With the
+    /// epoch that was the newest one when it came.
+    Passing(u64),
     /// The switch made it.
     Own,
 }
@@ -46,13 +47,13 @@ impl Origin {
     /// Whether the packet may have a mark that an edge gave it.
     #[inline]
     pub fn may_be_marked(self) -> bool {
-        matches!(self, Self::Fabric | Self::Kept | Self::Passing)
+        matches!(self, Self::Fabric | Self::Kept | Self::Passing(_))
     }
 
     /// Whether it has been recorded here, and has waited since.
     #[inline]
     pub fn was_recorded(self) -> bool {
-        matches!(self, Self::Left | Self::Kept | Self::Passing)
+        matches!(self, Self::Left | Self::Kept | Self::Passing(_))
     }
 }
 

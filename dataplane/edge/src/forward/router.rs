@@ -282,7 +282,7 @@ impl Router {
             copied.hand_over(worker, &self.rings.to_slow);
         }
         drops.0 |= unrouted.record(worker, origin, packets, flows).0;
-        let generation = tables.generation;
+        let (generation, newest) = (tables.generation, worker.newest_epoch());
         for (at, mut packet) in burst.drain().enumerate() {
             if drops.drops(at) {
                 continue;
@@ -298,7 +298,7 @@ impl Router {
                 }
                 Verdict::HandOver(arrived, task) => {
                     packet.cut_to_first_segment();
-                    let origin = unrouted.origin_of(at, origin);
+                    let origin = unrouted.origin_of(at, origin, newest);
                     let handed = HandOver { packet, port, arrived, origin, task, generation };
                     if self.rings.to_slow.hand_over(handed) {
                         worker.counters.routed.handed_over += 1;

@@ -98,8 +98,11 @@ impl Unrouted {
                 let of = worker.take_out(packets, stacked);
                 DropMask(drops.0 | worker.drop_unstripped(&of))
             }
-            Origin::Passing => {
-                pass(worker, [(Path::HandOn, kept), (Path::Leave, leaving)], packets, flows)
+            Origin::Passing(since) => {
+                let of = (passing | kept | leaving, since);
+                let outdated = drop_outdated(worker, of, packets, flows);
+                let ways = [(Path::HandOn, kept & !outdated), (Path::Leave, leaving & !outdated)];
+                DropMask(outdated | pass(worker, ways, packets, flows).0)
             }
             Origin::Kept => pass(worker, [(Path::Unmark, leaving)], packets, flows),
             Origin::Host | Origin::Left | Origin::Own => DropMask::default(),
@@ -107,11 +110,14 @@ impl Unrouted {
     }
 
     /// Where the packet at this position, which was of the burst's origin, is on its way once it is
-    /// handed over.
-    pub(super) fn origin_of(&self, at: usize, origin: Origin) -> Origin {
+    /// handed over; `newest` is the newest epoch that packets may carry.
+    pub(super) fn origin_of(&self, at: usize, origin: Origin, newest: u64) -> Origin {
         let is_in = |set: u32| set >> at & 1 == 1;
         if is_in(self.passing) {
-            Origin::Passing
+            match origin {
+                Origin::Passing(since) => Origin::Passing(since),
+                _ => Origin::Passing(newest),
+            }
         } else if is_in(self.kept) {
             Origin::Kept
         } else if is_in(self.handed) {
@@ -136,8 +142,10 @@ pub(super) fn measure_again(
     let to_plain = to_host & !to_sink;
     match origin {
         // To the fabric it goes as it is. To a host only where routes have changed since.
-        Origin::Passing => {
-            pass(worker, [(Path::HandOn, to_sink), (Path::Leave, to_plain)], packets, flows)
+        Origin::Passing(since) => {
+            let outdated = drop_outdated(worker, (to_fabric | to_host, since), packets, flows);
+            let ways = [(Path::HandOn, to_sink & !outdated), (Path::Leave, to_plain & !outdated)];
+            DropMask(outdated | pass(worker, ways, packets, flows).0)
         }
         // To another than the host that it waited for only where routes have.
         Origin::Kept => {
@@ -146,6 +154,22 @@ pub(super) fn measure_again(
         }
         _ => pass(worker, [(Path::Enter, to_fabric)], packets, flows),
     }
+}
+
+/// Of packets that have passed and waited since an epoch was the newest one, those that `of` has a
+/// bit for: drops what has a mark by now that means another epoch, so that it is in none, and the
+/// loss that its own epoch's report has is one.
+fn drop_outdated(
+    worker: &mut Worker,
+    (of, since): (u32, u64),
+    packets: &mut [Mbuf],
+    flows: &PlainFlows,
+) -> u32 {
+    let outdated = pass(worker, [(Path::Resume(since), of)], packets, flows).0;
+    for _ in ones(outdated) {
+        worker.counters.routed.drop_for(Reason::MarkOutdated);
+    }
+    outdated
 }
 
 /// Lets packets go these ways, those that each has a bit for. Gives those that are dropped for it.

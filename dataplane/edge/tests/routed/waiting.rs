@@ -147,6 +147,48 @@ fn what_waits_for_a_next_hop_in_the_network_keeps_its_mark_and_is_recorded_by_no
     }
 }
 
+/// One bit tells its epoch from the next one, and shims have two more of its number. Where routes
+/// have changed meanwhile, it goes to a host in place of a next hop.
+#[test]
+fn what_waits_until_its_mark_means_another_epoch_is_dropped() {
+    let shim_with_hops = "carrier = { kind = \"shim\", hops = true }";
+    for (number, (carrier, epochs)) in
+        [(TOS, 2), (SHIM, 8), (shim_with_hops, 8)].into_iter().enumerate()
+    {
+        for (to_host, waited) in
+            [(false, epochs - 1), (false, epochs), (true, epochs - 1), (true, epochs)]
+        {
+            let name = format!("old{number}{}{waited}", u8::from(to_host));
+            let mut waiting = Waiting::new(&name, carrier, &PASSES);
+            let (clock, first) = (waiting.plan.clock, waiting.plan.first_epoch);
+            let mut recorded = Recorded::default();
+            for epoch in first + 1..=first + waited {
+                let parts = waiting.far.advance_to(clock.start_of(epoch) + 1);
+                recorded.add(&waiting.plan, parts);
+            }
+            if to_host {
+                let text = file(&[&[(TOS, carrier)], &PASSES[..]].concat());
+                let text = text.replace("10.4.1.1/24", "10.2.0.1/24") + KNOWN;
+                assert!(waiting.apply(&text).is_empty(), "{name}");
+            }
+            let mut sent = waiting.answer(F0, "10.9.0.2");
+            sent.retain(|(_, frame)| ether_type(frame) != 0x0806);
+            let goes_on = waited < epochs;
+            assert_eq!(sent.len(), usize::from(goes_on), "{carrier}, {waited} epochs");
+            let dropped = waiting.far.total("dropped.mark_outdated");
+            assert_eq!(dropped, u64::from(!goes_on), "{carrier}");
+            let end = clock.start_of(first + waited + 4);
+            recorded.add(&waiting.plan, waiting.far.advance_to(end));
+            // What is known to be late is in no epoch.
+            let left = recorded.left.values().sum::<i64>();
+            assert_eq!(left, i64::from(to_host && waited == 1), "{carrier}, {waited} epochs");
+            assert!(recorded.entered.is_empty(), "{carrier}");
+            waiting.far.slow_path(0.0);
+            waiting.far.stop();
+        }
+    }
+}
+
 #[test]
 fn what_waits_in_vain_is_dropped_and_has_not_left() {
     for (number, carrier) in CARRIERS.into_iter().enumerate() {
