@@ -73,10 +73,16 @@ impl Live {
         Ok(())
     }
 
-    /// Holds the archive against what was reported: it has a complete report of each epoch once.
+    /// Holds the archive against what was reported: it has each epoch, and a complete report of it
+    /// once at most.
     pub(super) fn check_archive(&self) -> Result<()> {
         let Some(reported) = &self.archived else { return Ok(()) };
-        let mut times: BTreeMap<u64, usize> = BTreeMap::new();
+        // How often each epoch is there, and how often as complete.
+        let mut times: BTreeMap<u64, [usize; 2]> = BTreeMap::new();
+        let mut note = |epoch, complete| {
+            let [all, whole] = times.entry(epoch).or_default();
+            (*all, *whole) = (*all + 1, *whole + usize::from(complete));
+        };
         let journal = journaled(&self.archive(), calumma_systems::SYSTEMS)?;
         for (name, file) in files_of(&self.archive(), EPOCHS)? {
             // The journal has the same rows.
@@ -90,18 +96,16 @@ impl Live {
                 let column = |wanted: &str| {
                     row.get_column_iter().position(|(name, _)| name == wanted).with_context(reading)
                 };
-                if row.get_bool(column(COMPLETE)?)? {
-                    *times.entry(row.get_ulong(column(EPOCH)?)?).or_default() += 1;
-                }
+                note(row.get_ulong(column(EPOCH)?)?, row.get_bool(column(COMPLETE)?)?);
             }
         }
         let waiting = journal.reports.iter().filter_map(|of| of.as_type::<EpochReport>());
-        for report in waiting.filter(|report| report.complete) {
-            *times.entry(report.epoch).or_default() += 1;
-        }
+        waiting.for_each(|report| note(report.epoch, report.complete));
+        // A controller may die between publishing a report and writing it: then the next one has
+        // the epoch again, and does not know whether nodes were late with those before it.
         let lost: Vec<&u64> = reported.iter().filter(|of| !times.contains_key(of)).collect();
         ensure!(lost.is_empty(), "epochs {lost:?} were reported and are not in the archive");
-        let again: Vec<u64> = times.iter().filter(|of| *of.1 > 1).map(|of| *of.0).collect();
+        let again: Vec<u64> = times.iter().filter(|of| of.1[1] > 1).map(|of| *of.0).collect();
         ensure!(again.is_empty(), "epochs {again:?} are in the archive more than once");
         Ok(())
     }
