@@ -77,11 +77,10 @@ impl Live {
     /// once at most.
     pub(super) fn check_archive(&self) -> Result<()> {
         let Some(reported) = &self.archived else { return Ok(()) };
-        // How often each epoch is there, and how often as complete.
-        let mut times: BTreeMap<u64, [usize; 2]> = BTreeMap::new();
-        let mut note = |epoch, complete| {
-            let [all, whole] = times.entry(epoch).or_default();
-            (*all, *whole) = (*all + 1, *whole + usize::from(complete));
+        // Of each epoch that is there: how often as complete.
+        let mut times: BTreeMap<u64, usize> = BTreeMap::new();
+        let mut note = |epoch, complete: bool| {
+            *times.entry(epoch).or_default() += usize::from(complete);
         };
         let journal = journaled(&self.archive(), calumma_systems::SYSTEMS)?;
         for (name, file) in files_of(&self.archive(), EPOCHS)? {
@@ -105,7 +104,7 @@ impl Live {
         // the epoch again, and does not know whether nodes were late with those before it.
         let lost: Vec<&u64> = reported.iter().filter(|of| !times.contains_key(of)).collect();
         ensure!(lost.is_empty(), "epochs {lost:?} were reported and are not in the archive");
-        let again: Vec<u64> = times.iter().filter(|of| of.1[1] > 1).map(|of| *of.0).collect();
+        let again: Vec<u64> = times.iter().filter(|of| *of.1 > 1).map(|of| *of.0).collect();
         ensure!(again.is_empty(), "epochs {again:?} are in the archive more than once");
         Ok(())
     }

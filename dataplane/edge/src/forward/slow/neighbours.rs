@@ -314,7 +314,7 @@ impl<P> Neighbours<P> {
 
     /// Does what is due: gives whom to ask, and the packets whose neighbours did not answer.
     pub fn tick(&mut self, now_ns: u64) -> (Vec<Question>, Vec<P>) {
-        let (mut questions, mut given_up) = (Vec::new(), Vec::new());
+        let (mut questions, mut unresolved) = (Vec::new(), Vec::new());
         self.all.retain(|&key, neighbour| {
             if neighbour.due_ns > now_ns || is_down(&self.down, &key) {
                 return true;
@@ -329,7 +329,7 @@ impl<P> Neighbours<P> {
                 State::Asked(_) => {
                     neighbour.state = State::GivenUp;
                     neighbour.due_ns = now_ns + GIVEN_UP_NS;
-                    given_up.extend(neighbour.take_waiting());
+                    unresolved.extend(neighbour.take_waiting());
                 }
                 State::Known(mac) => {
                     neighbour.state = State::Checked(mac, 1);
@@ -354,7 +354,7 @@ impl<P> Neighbours<P> {
             true
         });
         self.count();
-        (questions, given_up)
+        (questions, unresolved)
     }
 }
 
@@ -420,8 +420,8 @@ mod tests {
         let mut neighbours = Neighbours::new(60 * SECOND);
         neighbours.wait(HOST, 0, 1, 0).unwrap();
         for more in 1..=2 {
-            let (questions, given_up) = neighbours.tick(more * SECOND);
-            assert_eq!((questions, given_up), (vec![Question::Everybody(HOST)], vec![]));
+            let (questions, unresolved) = neighbours.tick(more * SECOND);
+            assert_eq!((questions, unresolved), (vec![Question::Everybody(HOST)], vec![]));
         }
         assert_eq!(neighbours.tick(3 * SECOND), (vec![], vec![1]));
         let refused = neighbours.wait(HOST, 0, 2, 4 * SECOND);
