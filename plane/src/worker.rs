@@ -1,8 +1,9 @@
 //! What one lcore does to a burst of packets, whatever they came from.
 //!
-//! Passes over the burst, with arrays in between: headers are read into [`Flows`] (compiled for
-//! each kind of key), marks are read or written (for each carrier), and every system records the
-//! whole burst (for each system and key). What is compiled adds up and does not multiply.
+//! Passes over the burst, with arrays in between: headers are read into
+//! [`Flows`](crate::Flows), marks are read or written, and every system records the whole burst.
+//! Generic code is instantiated for each kind of key, for each carrier, and for each system and
+//! key: a sum, not a product.
 
 mod headers;
 mod marks;
@@ -10,31 +11,26 @@ pub(crate) mod masks;
 mod path;
 mod probes;
 mod stacks;
+mod walk;
 
 use calumma_epoch::timestamp_bit;
-use calumma_sketch::{AnyKey, BURST, FlowKey, Key, KeyKind, WideKey, either};
+use calumma_sketch::{AnyKey, FlowKey, Key, KeyKind, WideKey, either};
 
 use crate::arrival::{Arrival, BurstArrival};
-use crate::carrier::{Carrier, Detached, Mark, Numbers, Way};
+use crate::carrier::{Carrier, Numbers};
 use crate::counters::Counters;
-use crate::flows::Flows;
-use crate::int::Domains;
-use crate::mark::Hierarchy;
-use crate::measure::{Active, Leaving, Measurement, Moment, Sessions};
+use crate::measure::{Leaving, Measurement, Moment, Sessions};
 use crate::packet::Packet;
 use crate::parse::tunnel::Tunnels;
 use crate::parse::{Parsed, PlainFlows};
 use crate::probe::LcoreProbes;
 use crate::run::{MarkedRun, Run};
 
-use self::headers::{
-    keep_carriable, keep_carried, leave_out_uncarried, read_headers, restore_keys,
-};
-use self::marks::Marks;
 pub use self::masks::{DropMask, Sent, first};
 pub use self::path::Path;
 use self::stacks::PendingStacks;
 pub use self::stacks::{Departure, MostAdded, TakenOut};
+use self::walk::{By, walk};
 
 /// What to do with packets that can't be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Deserialize)]
@@ -58,9 +54,8 @@ pub struct Policy {
     pub carrier: Carrier,
     /// By which header packets in tunnels are measured.
     pub tunnels: Tunnels,
-    /// By which keys the network is taken to measure before the first session says it. Unknown,
-    /// packets of both families are taken to be marked: a host is rather given a packet without
-    /// its DSCP than one with a mark.
+    /// Keys that are assumed before the first session. If unknown, packets of both families are
+    /// treated as marked: a host may lose its DSCP, but never sees a mark.
     pub keys: Option<KeyKind>,
     /// Whether INT stacks are taken out of packets on their way to hosts.
     pub strip: bool,
@@ -183,7 +178,7 @@ impl Worker {
     /// [records](Self::pass) all of it.
     ///
     /// # Panics
-    /// When there are more than [`BURST`].
+    /// When there are more than [`BURST`](calumma_sketch::BURST).
     pub fn ingress<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
         self.counters.host_received += packets.len() as u64;
         self.begin();
@@ -194,7 +189,7 @@ impl Worker {
     /// [records](Self::pass) all of it.
     ///
     /// # Panics
-    /// When there are more than [`BURST`].
+    /// When there are more than [`BURST`](calumma_sketch::BURST).
     pub fn egress<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
         self.counters.fabric_received += packets.len() as u64;
         self.begin();
@@ -205,7 +200,7 @@ impl Worker {
     /// [records](Self::pass) all of it.
     ///
     /// # Panics
-    /// When there are more than [`BURST`].
+    /// When there are more than [`BURST`](calumma_sketch::BURST).
     pub fn transit<P: Packet>(&mut self, packets: &mut [P]) {
         self.begin();
         self.pass(Path::Transit, packets, first(packets.len()), &PlainFlows::NONE);
@@ -243,8 +238,8 @@ impl Worker {
         }
     }
 
-    /// Packets of the burst under way that go one way, those that `of` has a bit for; the others
-    /// are not looked at. At most [`BURST`].
+    /// Measures those packets of the burst under way whose bit is set in `of`: all take the same
+    /// `path`. At most [`BURST`](calumma_sketch::BURST).
     ///
     /// Those that enter the network are recorded and marked; those that leave it are recorded by
     /// the marks they carry, which are taken out; those that do both on the same switch, from host
@@ -282,17 +277,13 @@ impl Worker {
         let keys = measurement.last_keys().or(policy.keys).unwrap_or(KeyKind::Dual);
         match (measurement.active(), keys) {
             (Some(AnyKey::Ipv4(active)), _) => {
-                walk_as::<FlowKey, P>(path, Some(active), by, counters, packets, which)
+                walk::<FlowKey, P>(path, Some(active), by, counters, packets, which)
             }
             (Some(AnyKey::Dual(active)), _) => {
-                walk_as::<WideKey, P>(path, Some(active), by, counters, packets, which)
+                walk::<WideKey, P>(path, Some(active), by, counters, packets, which)
             }
-            (None, KeyKind::Ipv4) => {
-                walk_as::<FlowKey, P>(path, None, by, counters, packets, which)
-            }
-            (None, KeyKind::Dual) => {
-                walk_as::<WideKey, P>(path, None, by, counters, packets, which)
-            }
+            (None, KeyKind::Ipv4) => walk::<FlowKey, P>(path, None, by, counters, packets, which),
+            (None, KeyKind::Dual) => walk::<WideKey, P>(path, None, by, counters, packets, which),
         }
     }
 
@@ -348,253 +339,5 @@ impl Worker {
             }
             None => counters.egress_unrecorded += total,
         }
-    }
-}
-
-/// What a lcore treats packets by, beside its measurement.
-#[derive(Clone, Copy)]
-struct By<'a> {
-    policy: &'a Policy,
-    numbers: &'a Numbers,
-    probes: &'a LcoreProbes,
-    domains: Domains,
-}
-
-/// Everything between receiving and sending, for one kind of key and the packets of one way.
-fn walk_as<K: Measured, P: Packet>(
-    path: Path,
-    mut active: Option<&mut Active<K>>,
-    by: By<'_>,
-    counters: &mut Counters,
-    packets: &mut [P],
-    (of, known, stacks): (u32, &PlainFlows, &mut PendingStacks),
-) -> DropMask {
-    assert!(packets.len() <= BURST, "a burst of at most {BURST} packets");
-    let By { policy: policy @ &Policy { carrier, .. }, probes, .. } = by;
-    let from_fabric = path.is_from_fabric();
-    let detached = if from_fabric { marks::detach(carrier, packets, of) } else { None };
-    let mut flows = Flows::<K>::new();
-    let (mut drops, maybe_probes) = if !path.is_counted() {
-        let read = read_headers(policy, &mut Counters::default(), packets, (of, known), &mut flows);
-        (DropMask::default(), read.1)
-    } else {
-        read_headers(policy, counters, packets, (of, known), &mut flows)
-    };
-    if from_fabric && by.domains.have_ports() {
-        restore_keys(by.domains, packets, &mut flows);
-    }
-    if matches!(path, Path::Leave | Path::Cross)
-        && let Some(active) = active.as_deref_mut().filter(|active| active.asks_fronts)
-    {
-        active.keep_fronts(packets, &flows, known.lowered());
-    }
-    let mut carrying = None;
-    let mut others = 0;
-    if flows.len() < of.count_ones() as usize {
-        let flows = flows.places().iter().fold(0_u32, |all, &(at, _)| all | 1 << at);
-        others = of & !drops.0 & !flows;
-    }
-    match path {
-        Path::Enter | Path::CrossOn => {
-            let inserts = active.as_ref().is_some_and(|active| active.insertion.is_some());
-            stacks.enter(policy, inserts, counters, packets, (&flows, others));
-        }
-        Path::Leave | Path::Flooded => {
-            carrying = stacks::carrying(policy, packets, &flows);
-            if others != 0 {
-                drops.0 |= stacks.unreadable(policy, counters, packets, others);
-            }
-        }
-        Path::Cross | Path::Transit | Path::HandOn | Path::Unmark | Path::Resume(_) => {}
-    }
-    if maybe_probes != 0 && path.meets_probes() {
-        let with = (probes, Marks::of(by, active.as_deref()), detached.as_ref());
-        drops.0 |= probes::take(with, path, counters, packets, (&mut flows, maybe_probes));
-    }
-    if let Some(active) = &active {
-        let outside = active.leave_out_strangers(&mut flows);
-        match path {
-            Path::Enter => counters.ingress_outside += outside,
-            Path::Leave | Path::HandOn => counters.egress_outside += outside,
-            Path::Cross | Path::CrossOn => {
-                counters.ingress_outside += outside;
-                counters.egress_outside += outside;
-            }
-            Path::Flooded | Path::Transit | Path::Unmark | Path::Resume(_) => {}
-        }
-    }
-    if matches!(path, Path::Enter | Path::CrossOn) {
-        let marks = Marks::of(by, active.as_deref());
-        drops.0 |= keep_carriable(marks, policy, counters, packets, &mut flows);
-    }
-    flows.note_recorded(known.were_recorded());
-    let (lowered, now_ns) = (known.lowered(), probes.now_ns);
-    let add_details = |active: Option<&mut Active<K>>,
-                       packets: &[P],
-                       detached: Option<&Detached>,
-                       flows: &mut Flows<K>| {
-        if let Some(active) = active {
-            active.add_details(packets, (lowered, now_ns), detached, flows);
-        }
-    };
-    match path {
-        Path::Enter => {
-            add_details(active.as_deref_mut(), packets, None, &mut flows);
-            if let Some(active) = &active {
-                active.add_digests(packets, &mut flows);
-            }
-            let stamp = record_entering(active.as_deref_mut(), carrier, counters, &mut flows);
-            if flows.sources() != 0 {
-                stacks.choose(policy, counters, packets, &flows);
-            }
-            let marks = Marks::of(by, active.as_deref());
-            if marks.claims >> stamp.bit & 1 == 1 {
-                marks.write_claimed(packets, &flows, stamp, counters);
-            } else {
-                marks.write(packets, &flows, stamp);
-            }
-        }
-        Path::CrossOn => {
-            flows.stay_local();
-            flows.go_on();
-            add_details(active.as_deref_mut(), packets, None, &mut flows);
-            if let Some(active) = &active {
-                active.add_digests(packets, &mut flows);
-            }
-            let stamp = record_entering(active.as_deref_mut(), carrier, counters, &mut flows);
-            if flows.sources() != 0 {
-                stacks.choose(policy, counters, packets, &flows);
-            }
-            record_leaving(active.as_deref_mut(), counters, &mut flows);
-            // Without a claim: nobody reads it behind this switch.
-            Marks::of(by, active.as_deref()).write(packets, &flows, stamp);
-        }
-        Path::Cross => {
-            flows.stay_local();
-            add_details(active.as_deref_mut(), packets, None, &mut flows);
-            record_entering(active.as_deref_mut(), carrier, counters, &mut flows);
-            record_leaving(active.as_deref_mut(), counters, &mut flows);
-        }
-        Path::Leave | Path::Flooded => {
-            let marks = Marks::of(by, active.as_deref());
-            marks.take_claims(detached.as_ref(), packets, &mut flows);
-            drops.0 |= keep_carried(marks, policy, counters, packets, &mut flows);
-            if let Some(carrying) = &carrying {
-                let reading = active.as_deref_mut().filter(|_| path == Path::Leave);
-                let lent = reading.and_then(Active::lend_stacks);
-                let from = (carrying, carrier);
-                drops.0 |= stacks.strip(from, lent, counters, packets, &mut flows);
-            }
-            if path == Path::Flooded {
-                counters.egress_flooded += flows.len() as u64;
-                return drops;
-            }
-            add_details(active.as_deref_mut(), packets, detached.as_ref(), &mut flows);
-            leave(active.as_deref_mut(), carrier, counters, &mut flows);
-        }
-        Path::HandOn => {
-            let marks = Marks::of(by, active.as_deref());
-            marks.read(detached.as_ref(), packets, &mut flows);
-            drops.0 |= keep_carried(marks, policy, counters, packets, &mut flows);
-            let came = marks.read_claims(detached.as_ref(), packets, &mut flows);
-            flows.go_on();
-            add_details(active.as_deref_mut(), packets, detached.as_ref(), &mut flows);
-            leave(active.as_deref_mut(), carrier, counters, &mut flows);
-            let mut marks = Marks::of(by, active.as_deref());
-            marks.raises &= !flows.were_recorded();
-            marks.end_claims(&mut flows);
-            marks.pass_on(detached, packets, &flows, came);
-        }
-        Path::Unmark => {
-            Marks::of(by, active.as_deref()).take_claims(detached.as_ref(), packets, &mut flows);
-            return drops;
-        }
-        Path::Resume(since) => {
-            let marks = Marks::of(by, active.as_deref());
-            let epochs = active.as_ref().map(|active| (since, active.newest));
-            return DropMask(path::resume(marks, epochs, detached, packets, &mut flows));
-        }
-        Path::Transit => {
-            let marks = Marks::of(by, active.as_deref());
-            marks.read(detached.as_ref(), packets, &mut flows);
-            leave_out_uncarried(marks, packets, &mut flows);
-            let came = marks.read_claims(detached.as_ref(), packets, &mut flows);
-            add_details(active.as_deref_mut(), packets, detached.as_ref(), &mut flows);
-            if let Some(active) = &mut active {
-                flows.date(active.newest);
-                for system in &mut active.systems.recording {
-                    flows.restrict(system.bits);
-                    system.half.transit(&mut flows, counters);
-                }
-            }
-            Marks::of(by, active.as_deref()).pass_on(detached, packets, &flows, came);
-        }
-    }
-    if let Some(active) = active {
-        active.keep_for_sent(flows);
-    }
-    drops
-}
-
-/// Records what enters; gives the mark that it carries, but for the hierarchies.
-#[inline]
-fn record_entering<K: Key>(
-    active: Option<&mut Active<K>>,
-    carrier: Carrier,
-    counters: &mut Counters,
-    flows: &mut Flows<K>,
-) -> Mark {
-    let Some(active) = active else {
-        counters.ingress_unrecorded += flows.len() as u64;
-        flows.stamp(0);
-        return Mark::plain(0, Hierarchy::NonSampledLl);
-    };
-    let mut stamp = Mark::of_epoch(active.epoch, Hierarchy::NonSampledLl);
-    if carrier.carries_hops() {
-        let length = active.hops.unwrap_or(0);
-        stamp.way = Some(Way { hop: u8::from(active.hops.is_some()), length });
-    }
-    flows.stamp(stamp.bit);
-    for system in active.systems.recording.iter_mut().filter(|system| system.enters) {
-        system.half.enter(flows, counters);
-    }
-    stamp
-}
-
-/// What packets that leave the network by their marks have in common, wherever they go: they are
-/// dated, counted where they have no mark, and recorded.
-#[inline]
-fn leave<K: Key>(
-    active: Option<&mut Active<K>>,
-    carrier: Carrier,
-    counters: &mut Counters,
-    flows: &mut Flows<K>,
-) {
-    if let Some(active) = &active {
-        flows.date(active.newest);
-    }
-    if active.is_none() && carrier.needs_session() {
-        // Nobody can say which of them were marked.
-        counters.egress_unrecorded += flows.len() as u64;
-    } else {
-        counters.egress_unmarked += u64::from(flows.unmarked());
-    }
-    record_leaving(active, counters, flows);
-}
-
-#[inline]
-fn record_leaving<K: Key>(
-    active: Option<&mut Active<K>>,
-    counters: &mut Counters,
-    flows: &mut Flows<K>,
-) {
-    match active {
-        Some(active) => {
-            for system in &mut active.systems.recording {
-                flows.restrict(system.bits);
-                system.half.leave(flows, counters);
-            }
-        }
-        None => counters.egress_unrecorded += flows.len() as u64 - u64::from(flows.unmarked()),
     }
 }

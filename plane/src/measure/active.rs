@@ -396,9 +396,9 @@ impl<K: Key> Active<K> {
 
     /// Keeps what has been recorded of the burst until it is known what was sent of it.
     #[inline]
-    pub(crate) fn keep_for_sent(&mut self, mut flows: Flows<K>) {
+    pub(crate) fn keep_for_sent(&mut self, flows: &mut Flows<K>) {
         if self.asks_sent {
-            self.systems.recorded.append(&flows);
+            self.systems.recorded.append(flows);
         }
         if let Some(hashes) = flows.take_hashes() {
             self.systems.hashes = Some(hashes);

@@ -2,8 +2,8 @@
 
 use calumma_sketch::Key;
 
-use super::By;
 use super::masks::positions;
+use super::walk::By;
 use crate::carrier::{
     Carrier, Carry, Detached, FlowLabel, IpId, Mark, Numbers, Seen, Signer, StackedTos, Unmarked,
 };
