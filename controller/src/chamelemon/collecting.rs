@@ -73,14 +73,13 @@ pub(super) async fn run(
 }
 
 fn take(hub: &Hub, collector: &mut Collector, frame: EdgeFrame) {
-    let EdgeFrame { edge, mut message, decoded, received_ns } = frame;
-    let (epoch, counters) = match &mut message {
-        Message::Ingress(side) => (side.epoch, std::mem::take(&mut side.counters)),
-        Message::Egress(side) => (side.epoch, std::mem::take(&mut side.counters)),
-        Message::Sealed { epoch, .. } => (*epoch, Vec::new()),
+    let EdgeFrame { edge, message, decoded, received_ns } = frame;
+    let epoch = match &message {
+        Message::Ingress(side) => side.epoch,
+        Message::Egress(side) => side.epoch,
+        Message::Sealed { epoch, .. } => *epoch,
         _ => return,
     };
-    hub.note_counters(edge, counters);
     let receipt = collector.take_with(edge, message, decoded, received_ns);
     hub.note_frame(edge, epoch, receipt);
 }

@@ -171,13 +171,10 @@ impl Running {
             NodeFrame::Sealed { late_packets, body, .. } => {
                 self.system.sealed(at, epoch, (late_packets, body), received_ns)
             }
-            NodeFrame::Side(mut side) => {
-                self.hub.note_counters(position, std::mem::take(&mut side.counters));
-                match self.system.side(at, version, *side, received_ns) {
-                    Ok(receipt) => receipt,
-                    Err(wrong) => return self.hub.close(position, connection, problem(wrong)),
-                }
-            }
+            NodeFrame::Side(side) => match self.system.side(at, version, *side, received_ns) {
+                Ok(receipt) => receipt,
+                Err(wrong) => return self.hub.close(position, connection, problem(wrong)),
+            },
         };
         self.hub.note_frame(position, epoch, receipt);
     }

@@ -432,10 +432,14 @@ struct Inbounds<'a> {
 }
 
 impl Inbounds<'_> {
-    /// Gives a frame to its system. Of a system that is not run here nothing is kept.
-    async fn take(&mut self, frame: NodeFrame, received_ns: u64) -> Result<(), Ended> {
+    /// Gives a frame to its system. Of a system that is not run here nothing is kept but the
+    /// node's totals.
+    async fn take(&mut self, mut frame: NodeFrame, received_ns: u64) -> Result<(), Ended> {
         let Self { hub, node, connection, lanes, gate, .. } = self;
         let (hub, node, connection) = (*hub, *node, *connection);
+        if let NodeFrame::Side(side) = &mut frame {
+            hub.count(node, connection, side);
+        }
         let (system, epoch) = (frame.system(), frame.epoch());
         let lane = lanes.borrow().iter().find(|lane| lane.id() == system).cloned();
         let Some(lane) = lane else { return Ok(()) };
@@ -469,10 +473,6 @@ impl Inbounds<'_> {
             false => Some(Receipt::Late),
         };
         if let Some(receipt) = known {
-            // Of totals, those that have not changed since are not sent again.
-            if let NodeFrame::Side(side) = frame {
-                hub.note_counters(node, side.counters);
-            }
             hub.note_frame(node, epoch, receipt);
             self.refused += 1;
             if self.refused.is_multiple_of(REFUSED_AT_ONCE) {

@@ -2,6 +2,7 @@
 //! ChameleMon, which attention is planned.
 
 mod carrier;
+mod counters;
 mod ended;
 mod marking;
 mod nodes;

@@ -12,6 +12,7 @@ use calumma_wire::{Marking, Message, Offer, Outcome, Role, SwitchKind, SystemId,
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
+use super::counters::Counted;
 use super::paths::knows_probes;
 use super::switching::{Before, Wanted, runs_chamelemon};
 use super::{Hub, LEAD_NS, NODE_LEAD_NS, lock};
@@ -31,9 +32,6 @@ const MESSAGES_WAITING: usize = 64;
 /// How long an unexpected node is shown after its last attempt.
 const UNEXPECTED_NS: u64 = 120_000_000_000;
 
-/// Counters that are remembered of a node: names come from the network, so there is a bound.
-const MOST_COUNTERS: usize = 4 * calumma_wire::MAX_COUNTERS;
-
 /// Epochs by which a node's distance delays plans at most.
 const LEAD_EPOCHS: u64 = 8;
 
@@ -52,6 +50,8 @@ pub(super) struct State {
     pub(super) link: Option<Link>,
     /// Whether it measured when it first connected.
     measured_before: bool,
+    /// Which of its totals have been counted.
+    pub(super) counted: Counted,
     /// When its own end closed the last connection, in nanoseconds since the Unix epoch, if it did.
     pub(super) closed_ns: Option<u64>,
 }
@@ -431,7 +431,7 @@ impl Hub {
             self.adopt(&mut plan, &holding, now_ns);
         }
         let mut state = lock(&entry.state);
-        let State { status, link, measured_before, .. } = &mut *state;
+        let State { status, link, measured_before, counted, .. } = &mut *state;
         if link.is_some() {
             let other = status.address.map_or("elsewhere".to_owned(), |at| at.to_string());
             let role = role.name();
@@ -444,8 +444,12 @@ impl Hub {
             self.carrier_connected(&marking.carrier);
         }
         lock(&self.delays).set(position, None);
-        // Those of the switch that was connected before may be none of this one's.
+        // Counters of the previous connection may have names this switch lacks.
         status.counters.clear();
+        if !measures {
+            // It has begun anew, and holds nothing that it could send again.
+            counted.clear();
+        }
         status.connected = true;
         status.address = Some(address);
         status.kind = Some(kind.name());
@@ -528,16 +532,6 @@ impl Hub {
         let link = state.link.as_ref()?;
         let version = link.version_of(lane, node.role)?;
         Some((version, link.runs.len() <= 1))
-    }
-
-    /// Takes over a node's totals.
-    pub(crate) fn note_counters(&self, node: usize, counters: Vec<(String, u64)>) {
-        let totals = &mut lock(&self.nodes[node].state).status.counters;
-        for (name, value) in counters {
-            if totals.len() < MOST_COUNTERS || totals.contains_key(&name) {
-                totals.insert(name, value);
-            }
-        }
     }
 
     /// Notes what became of a frame.

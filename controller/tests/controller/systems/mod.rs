@@ -5,6 +5,7 @@ mod late;
 mod panels;
 mod tally;
 mod topology;
+mod totals;
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
