@@ -235,6 +235,27 @@ impl Hub {
         Ok(epoch)
     }
 
+    /// Begins anew at `now_ns`, where the controller's clock was ahead and was set back: epochs are
+    /// frozen that are still to come. What was to hold from a later epoch on holds as soon as every
+    /// switch can follow. What holds until then is not known where a change came into force in a
+    /// frozen epoch: that one is taken for it, though edges may still measure by the one before.
+    pub(super) fn plan_anew(&self, now_ns: u64) {
+        let mut plan = self.chamelemon.plan();
+        let epoch = self.earliest_epoch(now_ns).max(self.keys().newest().from_epoch);
+        let (since, attention) = plan.last;
+        if since <= epoch {
+            plan.timeline = Timeline::new(attention);
+            return;
+        }
+        plan.timeline = Timeline::new(*plan.timeline.at(epoch));
+        if let Err(too_late) = plan.timeline.change(epoch, attention) {
+            return error!("attention stays as it is: {too_late}");
+        }
+        plan.last = (epoch, attention);
+        self.send_attention(epoch, &attention);
+        info!(epoch, "the controller's clock was ahead: attention for a later epoch is sent again");
+    }
+
     /// What was planned for `epoch`, which is now being reported.
     pub(crate) fn planned(&self, epoch: u64) -> Attention {
         self.chamelemon.plan().timeline.freeze(epoch)

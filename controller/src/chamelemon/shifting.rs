@@ -39,8 +39,10 @@ impl Shifting {
     /// Plans from an epoch, and lets the plan hold as soon as every switch can follow. `None` where
     /// the epoch tells nothing.
     pub(super) fn next(&mut self, epoch: &DecodedEpoch) -> Option<PlanReport> {
-        // An epoch that waited for a missing edge comes after later ones, which know more.
-        if epoch.epoch() < self.newest {
+        // An epoch that waited for a missing edge comes after later ones, which know more. None is
+        // measured that is still to come, but by a clock that was ahead and has been set back.
+        let is_past = self.newest <= self.hub.clock().epoch_at(unix_ns());
+        if epoch.epoch() < self.newest && is_past {
             return None;
         }
         self.newest = epoch.epoch();
@@ -78,5 +80,43 @@ impl Shifting {
             Err(problem) => error!("the plan is not applied: {problem}"),
         }
         Some(report)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::server::start;
+    use crate::{EdgeInput, EpochInput};
+    use calumma_chamelemon::{EgressGroup, IngressGroup};
+    use calumma_sketch::FlowKey;
+
+    /// The clock was ahead by an hour, and an epoch was planned from that is still to come.
+    #[tokio::test]
+    async fn it_plans_again_once_the_clock_was_set_back() {
+        let config = "edges = ['e1']\nlisten = '127.0.0.1:0'\n[shifting]\nmode = 'dry-run'";
+        let running = start(Config::parse(config, "a test").unwrap(), Vec::new()).await.unwrap();
+        let hub = running.hub().clone();
+        let mut shifting = Shifting::new(hub.clone()).unwrap().unwrap();
+        let planned = hub.standing().1;
+        let layout = &hub.config().layout;
+        let decoded = |epoch| {
+            let ingress = IngressGroup::<FlowKey>::new(layout, planned, epoch).unwrap();
+            let egress = EgressGroup::<FlowKey>::new(layout, planned).unwrap();
+            let of = EdgeInput::from_groups("e1", epoch, (&ingress, 0), (&egress, 0));
+            hub.chamelemon.decoder.decode(EpochInput { epoch, planned, edges: vec![of] })
+        };
+        let current = hub.clock().epoch_at(unix_ns());
+        for (epoch, plans) in [
+            (current - 2, true),
+            (current - 3, false),
+            (current + 72_000, true),
+            (current - 1, true),
+        ] {
+            let plan = shifting.next(&decoded(epoch));
+            assert_eq!(plan.is_some(), plans, "{epoch} at {current}");
+        }
+        running.stop().await.unwrap();
     }
 }
