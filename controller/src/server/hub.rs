@@ -86,6 +86,8 @@ pub struct Hub {
     notices: broadcast::Sender<Arc<str>>,
     paths: Mutex<Paths>,
     faults: Mutex<Faults>,
+    /// Those of edges as compared with each other, for what other nodes don't matter to.
+    faults_of_edges: Mutex<Faults>,
     /// Whose packets are measured.
     domain: Mutex<Domain>,
     /// Whose were, each with the first epoch in which that was over.
@@ -107,8 +109,9 @@ impl Hub {
         let clock = config.clock()?;
         let ids: Vec<u16> = nodes.iter().take(config.edges.len()).map(|node| node.id).collect();
         Ok(Self {
-            paths: Mutex::new(Paths::new(clock, config.probes.enabled, ids)),
             faults: Mutex::new(Faults::new(clock, nodes.len())),
+            faults_of_edges: Mutex::new(Faults::new(clock, ids.len())),
+            paths: Mutex::new(Paths::new(clock, config.probes.enabled, ids)),
             domain: Mutex::new(config.domain.domain().unwrap_or_default()),
             domains_before: Mutex::default(),
             clock,

@@ -21,7 +21,7 @@ use crate::api::{EdgeStatus, NodeStatus, UnexpectedNode};
 use crate::carrier::Verdict;
 use crate::chamelemon::attention::reconfigure;
 use crate::chamelemon::is_chamelemon;
-use crate::clocks::{self, ClockFilter, ClockState, Exchange};
+use crate::clocks::{self, ClockFilter, ClockState, Exchange, Faults};
 use crate::collect::Receipt;
 use crate::server::lane::Lane;
 use crate::server::{steady_ns, unix_ns};
@@ -260,8 +260,12 @@ impl Hub {
 
     /// Takes in an exchange of times with a node, of which the controller's are by [`steady_ns`].
     pub(in crate::server) fn exchanged(&self, node: usize, exchange: Exchange) {
-        if lock(&self.faults).is_due(unix_ns()) {
-            self.look_at_clocks();
+        for (among, faults) in
+            [(&self.nodes[..], &self.faults), (self.edge_entries(), &self.faults_of_edges)]
+        {
+            if lock(faults).is_due(unix_ns()) {
+                self.look_at_clocks(among, faults);
+            }
         }
         let entry = &self.nodes[node];
         let mut state = lock(&entry.state);
@@ -280,30 +284,29 @@ impl Hub {
         self.lead_ns.store(lead_ns, Ordering::Relaxed);
     }
 
-    /// For each edge, in words, what is wrong with its clock: by how much more than the clock guard
-    /// it differs from another edge's, or was set, or that it is not known. What other nodes'
-    /// clocks show changes nothing here.
-    pub(crate) fn clock_problems_of_edges(&self) -> Vec<Option<String>> {
-        let problems = self.clock_problems(self.edge_entries());
+    /// For each edge, in words, what is wrong with its clock now, or was in an epoch: by how much
+    /// more than the clock guard it differs from another edge's, or was set, or that it is not
+    /// known. What other nodes' clocks show changes nothing here.
+    pub(super) fn clock_problems_of_edges(&self, epoch: u64) -> Vec<Option<String>> {
+        let problems = self.look_at_clocks(self.edge_entries(), &self.faults_of_edges);
         self.note_clock_problems(0, &problems);
-        problems
+        or_then(problems, &self.faults_of_edges, &(epoch..epoch + 1))
     }
 
     /// For each node, the same among all of them, now or in a window of these epochs.
     pub(super) fn clock_problems_of_all(&self, window: &Range<u64>) -> Vec<Option<String>> {
-        let problems = self.look_at_clocks();
+        let problems = self.look_at_clocks(&self.nodes, &self.faults);
         let edges = self.config.edges.len();
         self.note_clock_problems(edges, &problems[edges..]);
-        let faults = lock(&self.faults);
-        let of_node = |(at, now): (usize, Option<String>)| now.or_else(|| faults.of(at, window));
-        problems.into_iter().enumerate().map(of_node).collect()
+        or_then(problems, &self.faults, window)
     }
 
-    /// What is wrong now with each node's clock. It is remembered for windows that are not over.
-    fn look_at_clocks(&self) -> Vec<Option<String>> {
-        let (clocks, guard_ns) = (self.clocks(&self.nodes), self.clock.guards().clock_ns);
-        let name = |at: usize| self.nodes[at].node.name.as_str();
-        lock(&self.faults).note(unix_ns(), &clocks, &clocks::wrong(&clocks, guard_ns, name));
+    /// What is wrong now with the clocks of these nodes, as compared with each other. It is
+    /// remembered for epochs that are not reported yet.
+    fn look_at_clocks(&self, among: &[Entry], faults: &Mutex<Faults>) -> Vec<Option<String>> {
+        let (clocks, guard_ns) = (self.clocks(among), self.clock.guards().clock_ns);
+        let name = |at: usize| among[at].node.name.as_str();
+        lock(faults).note(unix_ns(), &clocks, &clocks::wrong(&clocks, guard_ns, name));
         clocks::problems(&clocks, guard_ns, name)
     }
 
@@ -551,6 +554,17 @@ impl Hub {
             }
         }
     }
+}
+
+/// What is wrong with each node's clock now, or was in a window of these epochs.
+fn or_then(
+    now: Vec<Option<String>>,
+    faults: &Mutex<Faults>,
+    window: &Range<u64>,
+) -> Vec<Option<String>> {
+    let faults = lock(faults);
+    let of_node = |(at, now): (usize, Option<String>)| now.or_else(|| faults.of(at, window));
+    now.into_iter().enumerate().map(of_node).collect()
 }
 
 impl Introduction {

@@ -78,9 +78,10 @@ impl Hub {
         lock(&self.paths).unprobed(epoch)
     }
 
-    /// What is wrong in an epoch with each edge's clock or the paths to it.
+    /// What was wrong in an epoch with each edge's clock or the paths to it, or is now with the
+    /// clock.
     pub(crate) fn problems_of_edges(&self, epoch: u64) -> Vec<Option<String>> {
-        let problems = self.clock_problems_of_edges();
+        let problems = self.clock_problems_of_edges(epoch);
         let of_paths = lock(&self.paths).problems(epoch, |at| &self.nodes[at].node.name);
         with_paths(problems, of_paths)
     }

@@ -147,6 +147,33 @@ fn an_edge_whose_clock_is_beyond_the_guard_is_named_and_its_epochs_are_incomplet
     assert_eq!(controller.get("/api/v1/edges")[0]["clock_problem"], serde_json::Value::Null);
 }
 
+/// What an edge measures may come long after its clock is right again.
+#[test]
+fn a_clock_that_was_wrong_in_an_epoch_spoils_it_however_late_it_is_reported() {
+    let controller = Controller::start(PATIENT);
+    let mut e1 = Edge::join(&controller, "e1");
+    let mut e2 = Edge::join(&controller, "e2");
+    let wait_until = |is_wrong: bool| {
+        let problem = || controller.running.hub().edges()[1].clock_problem.clone();
+        let since = std::time::Instant::now();
+        while problem().is_some() != is_wrong {
+            assert!(since.elapsed() < PATIENCE, "{:?}", problem());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    };
+    wait_until(false);
+    e2.set_clock(4_000_000);
+    wait_until(true);
+    let epoch = e1.next_epoch();
+    e2.set_clock(0);
+    wait_until(false);
+    e1.deliver_traffic(&mut e2, epoch);
+    let report = controller.report(epoch);
+    let [reason] = report.incomplete_because.as_slice() else { panic!("{report:?}") };
+    assert!(reason.starts_with("e2: its clock "), "{reason}");
+    assert!(report.loss.is_empty());
+}
+
 #[test]
 fn a_controller_that_starts_anew_takes_in_what_edges_held_and_changes_nothing_unasked() {
     let controller = Controller::start(&format!("{PATIENT}\n[shifting]\nmode = 'static'"));
