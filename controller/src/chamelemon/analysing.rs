@@ -126,7 +126,7 @@ fn report(
         let report = Arc::new(report);
         hub.chamelemon.recent.remember(report.clone(), analyser.sizes());
         let line = serde_json::to_string(&*report)?;
-        lane.reporting(report.epoch, report.epoch + 1);
+        hub.reporting(lane, report.epoch, report.epoch + 1);
         publisher.publish(&*report, &line);
         hub.notice(&report);
         hub.reported(lane, report.epoch + 1);

@@ -190,7 +190,7 @@ impl Running {
         let Analysed { epoch, next, report } = analysed;
         match report {
             Ok(published) => {
-                lane.reporting(epoch, next);
+                hub.reporting(lane, epoch, next);
                 lane.history.remember(&published);
                 publisher.publish(&*published.report, &published.json);
             }

@@ -27,6 +27,7 @@ use self::marking::Marked;
 use self::nodes::Entry;
 pub(crate) use self::nodes::{Admission, Entrance, Introduction};
 use self::rotation::Rotation;
+use self::switching::Ended;
 use self::unexpected::Unexpected;
 use super::connection;
 use super::lane::Lane;
@@ -67,6 +68,10 @@ pub struct Hub {
     /// Held while a node is let in or a system is switched, so that each sees the other.
     admissions: Mutex<()>,
     lanes: watch::Sender<Lanes>,
+    /// Systems that have ended, and whose last reports nodes hold until the archive has them.
+    ended: Mutex<Vec<Ended>>,
+    /// How many reports have been about to be published.
+    reports: AtomicU64,
     pub(crate) chamelemon: State,
     marked: Mutex<Marked>,
     /// Where packets carry their marks, as far as switches leave that to the controller.
@@ -120,6 +125,8 @@ impl Hub {
             lead_ns: AtomicU64::new(LEAD_NS),
             admissions: Mutex::default(),
             lanes: watch::Sender::new(Lanes::default()),
+            ended: Mutex::default(),
+            reports: AtomicU64::new(0),
             chamelemon,
             marked: Mutex::default(),
             carriers: Mutex::new(carrier::kept(&config)?),

@@ -114,6 +114,17 @@ pub(crate) enum Inlet {
     Analysis(mpsc::Sender<Inbound>, HashMap<(usize, u8), NodeSetup>),
 }
 
+/// A report that the archive is to have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reported {
+    /// Its epoch.
+    pub(crate) epoch: u64,
+    /// The next epoch to be reported.
+    pub(crate) next: u64,
+    /// Its number among all systems' reports.
+    pub(crate) number: u64,
+}
+
 /// A system that runs.
 #[derive(Debug)]
 pub(crate) struct Lane {
@@ -136,9 +147,8 @@ pub(crate) struct Lane {
     collecting: Mutex<(u64, u64)>,
     /// The first epoch that has not been reported; all bits set once the lane has ended.
     unreported: AtomicU64,
-    /// Epochs that were reported and are not in the archive yet, each with the next one to be
-    /// reported; `None` where there is no archive.
-    unarchived: Option<Mutex<VecDeque<(u64, u64)>>>,
+    /// Reports that are not in the archive yet; `None` where there is no archive.
+    unarchived: Option<Mutex<VecDeque<Reported>>>,
     /// Whether a node waited for room in vain, and there has been none since.
     stuck: AtomicBool,
     /// Frames that found its queue full.
@@ -274,14 +284,14 @@ impl Lane {
         self.unreported.store(epoch, Ordering::Release);
     }
 
-    /// Notes that `epoch` is about to be reported, and that `next` is to be reported next.
-    pub(crate) fn reporting(&self, epoch: u64, next: u64) {
+    /// Notes a report that is about to be published.
+    pub(crate) fn reporting(&self, reported: Reported) {
         if let Some(unarchived) = &self.unarchived {
             let mut unarchived = lock(unarchived);
             if unarchived.len() == MOST_UNARCHIVED {
                 unarchived.pop_front();
             }
-            unarchived.push_back((epoch, next));
+            unarchived.push_back(reported);
         }
     }
 
@@ -290,12 +300,17 @@ impl Lane {
         self.unarchived.is_some()
     }
 
-    /// Notes that `epoch` is in the archive; gives the next one to be reported, unless a later one
-    /// was archived already. One before that is not was lost to it.
-    pub(crate) fn archived(&self, epoch: u64) -> Option<u64> {
+    /// Notes that the report on `epoch` is in the archive, and gives it, unless a later one was
+    /// archived already. One before that is not was lost to it.
+    pub(crate) fn archived(&self, epoch: u64) -> Option<Reported> {
         let mut unarchived = lock(self.unarchived.as_ref()?);
-        let at = unarchived.iter().position(|&(of, _)| of == epoch)?;
-        unarchived.drain(..=at).next_back().map(|(_, next)| next)
+        let at = unarchived.iter().position(|of| of.epoch == epoch)?;
+        unarchived.drain(..=at).next_back()
+    }
+
+    /// Whether the archive has all of its reports that it did not lose.
+    pub(crate) fn has_archived_all(&self) -> bool {
+        self.unarchived.as_ref().is_none_or(|unarchived| lock(unarchived).is_empty())
     }
 
     /// Frames that found its queue full.

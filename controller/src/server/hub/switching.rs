@@ -1,6 +1,7 @@
 //! Systems switched on and off, and what has been reported of those that run.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use calumma_analysis::NodeSetup;
 use calumma_chamelemon::frames::secret;
@@ -12,7 +13,7 @@ use super::nodes::Link;
 use super::{Hub, Lanes, lock};
 use crate::chamelemon::{attention::Plan, is_chamelemon};
 use crate::report::EpochReport;
-use crate::server::lane::{Inlet, Lane};
+use crate::server::lane::{Inlet, Lane, Reported};
 use crate::server::unix_ns;
 use crate::steering::noticed_in;
 
@@ -166,6 +167,12 @@ impl Hub {
         }
     }
 
+    /// Notes that a system is about to report an epoch, and which one it is to report next.
+    pub(crate) fn reporting(&self, lane: &Lane, epoch: u64, next: u64) {
+        let number = self.reports.fetch_add(1, Ordering::Relaxed);
+        lane.reporting(Reported { epoch, next, number });
+    }
+
     /// Notes that all epochs of a system before `epoch` have been reported. Where there is no
     /// archive that they must be in first, nodes need not hold them; what else a node runs may
     /// still be to come.
@@ -177,17 +184,19 @@ impl Hub {
 
     /// Notes that the archive has the report on an epoch, so that nodes need not hold it.
     pub(crate) fn archived(&self, system: &str, epoch: u64) {
-        let lanes = self.lanes();
-        let lane = lanes.iter().find(|lane| lane.system.name() == system);
-        if let Some((lane, next)) = lane.and_then(|lane| Some((lane, lane.archived(epoch)?))) {
+        let lanes = self.unreported_lanes();
+        let mut of_system = lanes.iter().filter(|lane| lane.system.name() == system);
+        let archived = of_system.find_map(|lane| Some((lane, lane.archived(epoch)?)));
+        if let Some((lane, Reported { next, number, .. })) = archived {
             self.acknowledge(lane, next);
+            self.let_go(number);
         }
     }
 
     /// Has nodes hold nothing of a system before `epoch`.
     fn acknowledge(&self, lane: &Lane, epoch: u64) {
         lane.set_unreported(epoch);
-        let lanes = self.lanes();
+        let lanes = self.unreported_lanes();
         for entry in &self.nodes {
             let mut state = lock(&entry.state);
             if let Some(link) = &mut state.link {
@@ -251,22 +260,48 @@ impl Hub {
         self.note_outcome(position, outcome.clone(), again);
     }
 
-    /// Takes a system out whose lane has ended.
+    /// Takes a system out whose lane has ended. Nodes go on to hold what it reported last until
+    /// that is in the archive.
     pub(crate) fn lane_has_ended(&self, ended: &Arc<Lane>) {
         // One that failed does not run any more either.
         if ended.is_on() {
             ended.end_at(0);
         }
+        let before = self.reports.fetch_add(1, Ordering::Relaxed);
+        lock(&self.ended).push(Ended { lane: ended.clone(), before });
         self.lanes.send_modify(|lanes| {
             Arc::make_mut(lanes).retain(|lane| !Arc::ptr_eq(lane, ended));
         });
-        self.acknowledge(ended, u64::MAX);
+        self.let_go(0);
     }
+
+    /// The systems that run, and those that have ended and whose reports nodes still hold.
+    fn unreported_lanes(&self) -> Vec<Arc<Lane>> {
+        let lanes = self.lanes();
+        let ended = lock(&self.ended);
+        lanes.iter().chain(ended.iter().map(|of| &of.lane)).cloned().collect()
+    }
+
+    /// Lets go of systems that have ended and are archived. The archive has the report of this
+    /// number, so those before are in it as well, or lost to it.
+    fn let_go(&self, number: u64) {
+        let is_over = |of: &mut Ended| of.before < number || of.lane.has_archived_all();
+        let over: Vec<Ended> = lock(&self.ended).extract_if(.., is_over).collect();
+        over.iter().for_each(|of| self.acknowledge(&of.lane, u64::MAX));
+    }
+}
+
+/// A system that has ended.
+#[derive(Debug)]
+pub(super) struct Ended {
+    lane: Arc<Lane>,
+    /// A number above those of its reports.
+    before: u64,
 }
 
 impl Link {
     /// Tells the node which epochs have been reported by all systems that it runs.
-    fn tell_reported(&mut self, lanes: &Lanes, role: Role) {
+    fn tell_reported(&mut self, lanes: &[Arc<Lane>], role: Role) {
         let runs = |lane: &&Arc<Lane>| self.version_of(lane, role).is_some();
         let Some(unreported) = lanes.iter().filter(runs).map(|lane| lane.unreported()).min() else {
             return;
@@ -305,4 +340,86 @@ fn steered(
 /// Whether ChameleMon is among the systems of a node.
 pub(super) fn runs_chamelemon(link: &Link) -> bool {
     link.runs.iter().any(|(system, _)| is_chamelemon(*system))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::server::hub::{Entrance, Introduction};
+    use crate::server::{Running, start};
+    use calumma_wire::{Marking, SwitchKind, VERSION};
+    use tokio::sync::mpsc::Receiver;
+
+    /// A controller with an archive, to which an edge is connected that runs both systems.
+    async fn running(name: &str) -> (Running, Receiver<Message>, std::path::PathBuf) {
+        let folder = format!("calumma-switching-{name}-{}", std::process::id());
+        let folder = std::env::temp_dir().join(folder);
+        let config = format!(
+            "edges = ['e1']\nlisten = '127.0.0.1:0'\nsystems = ['chamelemon', 'sketchint']\n\
+             [archive]\ndir = {folder:?}"
+        );
+        let running = start(Config::parse(&config, "a test").unwrap(), Vec::new()).await.unwrap();
+        let offers = running.hub().lanes().iter().map(|lane| lane.system.offer()).collect();
+        let introduction = Introduction {
+            version: VERSION,
+            role: Role::Edge,
+            kind: SwitchKind::Software,
+            program: "a test".to_owned(),
+            offers,
+            holding: None,
+            held: Vec::new(),
+            marking: Marking::default(),
+            address: ([127, 0, 0, 1], 9).into(),
+        };
+        let entrance = running.hub().admit("e1", introduction, unix_ns()).unwrap();
+        let Entrance::Admitted(admission) = entrance else { panic!("{entrance:?}") };
+        (running, admission.messages, folder)
+    }
+
+    /// The last epoch that the edge is told to be reported since it was asked last.
+    fn told(messages: &mut Receiver<Message>) -> Option<u64> {
+        let all = std::iter::from_fn(|| messages.try_recv().ok());
+        let reported = all.filter_map(|message| match message {
+            Message::Reported { epoch } => Some(epoch),
+            _ => None,
+        });
+        reported.last()
+    }
+
+    /// The archive's disk is full: what a system reported before it ended waits in memory.
+    #[tokio::test]
+    async fn what_an_ended_system_reported_is_held_until_it_is_archived() {
+        for is_archived in [true, false] {
+            let (running, mut messages, folder) = running(&format!("{is_archived}")).await;
+            let hub = running.hub();
+            let lane = |name| {
+                let lanes = hub.lanes();
+                lanes.iter().find(|lane| lane.system.name() == name).unwrap().clone()
+            };
+            let [chamelemon, sketchint] = ["chamelemon", "sketchint"].map(lane);
+            hub.reporting(&sketchint, 100, 120);
+            hub.archived("sketchint", 100);
+            hub.reporting(&sketchint, 120, 140);
+            hub.reporting(&chamelemon, 200, 201);
+            sketchint.stop();
+            let since = std::time::Instant::now();
+            while hub.lanes().len() > 1 {
+                assert!(since.elapsed() < std::time::Duration::from_secs(30), "it ends");
+                tokio::task::yield_now().await;
+            }
+            hub.archived("chamelemon", 200);
+            assert_eq!(told(&mut messages), Some(119), "its last report is not in the archive");
+            if is_archived {
+                hub.archived("sketchint", 120);
+                assert_eq!(told(&mut messages), Some(200));
+            }
+            // The archive takes reports in their order, so it has lost what it has not by then.
+            hub.reporting(&chamelemon, 201, 202);
+            hub.archived("chamelemon", 201);
+            assert_eq!(told(&mut messages), Some(201));
+            running.stop().await.unwrap();
+            std::fs::remove_dir_all(folder).unwrap();
+        }
+    }
 }
