@@ -16,7 +16,7 @@ use tracing::{error, info};
 use crate::carrier::needs_tos;
 use crate::config::{Config, HashGenerators, ShiftingMode};
 use crate::keep::Keep;
-use crate::output::{JsonLines, LiveTable, Output, PlainLines};
+use crate::output::{Background, JsonLines, LiveTable, Output, PlainLines};
 use crate::server;
 
 /// Collects every edge's sketches, epoch by epoch, and reports which flows lost how many packets,
@@ -141,25 +141,38 @@ fn run(systems: Systems, arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.check {
         return check(systems, &config, arguments);
     }
-    let mut outputs: Vec<Box<dyn Output>> = Vec::new();
-    if let Some(path) = &arguments.out {
-        outputs.push(Box::new(JsonLines::create(path)?));
-    }
-    if !arguments.quiet {
-        outputs.push(if stdout().is_terminal() {
-            Box::new(LiveTable::new(stdout()))
-        } else {
-            Box::new(PlainLines::new(stdout()))
-        });
-    }
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     if let Some(cpus) = config.cpus() {
         // What this thread starts, and no one pins, writes reports out and runs where it does.
         cpus.pin().with_context(|| format!("cpus = {:?}: can't be used", config.cpus))?;
         runtime.on_thread_start(move || cpus.pin_or_warn());
     }
+    let outputs = outputs(arguments)?;
     let runtime = runtime.worker_threads(2).enable_all().build()?;
     runtime.block_on(serve(systems, arguments, config, outputs))
+}
+
+/// Where reports go by the arguments. Terminals and pipes may stand still, and hold nobody up.
+fn outputs(arguments: &Arguments) -> anyhow::Result<Vec<Box<dyn Output>>> {
+    let mut outputs: Vec<Box<dyn Output>> = Vec::new();
+    let mut background = Background::default();
+    if let Some(path) = &arguments.out {
+        let lines = JsonLines::create(path)?;
+        if lines.may_wait()? {
+            background.add_pipe("out", lines)?;
+        } else {
+            outputs.push(Box::new(lines));
+        }
+    }
+    if !arguments.quiet {
+        if stdout().is_terminal() {
+            background.add_shown("terminal", LiveTable::new(stdout()))?;
+        } else {
+            background.add_shown("terminal", PlainLines::new(stdout()))?;
+        }
+    }
+    outputs.push(Box::new(background));
+    Ok(outputs)
 }
 
 async fn serve(

@@ -1,4 +1,4 @@
-//! Slow outputs: disks and other hosts, each on a thread of its own.
+//! Slow outputs: disks, other hosts, terminals and pipes, each on a thread of its own.
 //!
 //! The analysis thread hands a report over and goes on. A sink that doesn't keep up loses reports,
 //! which is counted, and never holds up the measurement.
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use calumma_analysis::{Published, Report};
 use tracing::warn;
@@ -22,6 +22,11 @@ const MOST_UNSYNCED: usize = 16;
 
 /// How often a sink is woken when no report comes.
 const TICK: Duration = Duration::from_secs(1);
+
+/// How long a terminal or a pipe, which may stand still, is waited for at the end, and how often it
+/// is looked for.
+const LAST_LINES: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(5);
 
 /// Takes reports on a thread of its own. Errors are logged and counted; the next report comes.
 pub trait Sink: Send + 'static {
@@ -119,12 +124,48 @@ enum Item {
     Notice(Arc<Published>),
 }
 
+/// What becomes of a sink at the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// It is waited for, and what it has lost is a failure.
+    Whole,
+    /// The same, but it is waited for a moment only, since nobody may read what it writes.
+    Brief,
+    /// It shows reports to somebody: it is waited for a moment, and what was not shown is no
+    /// failure.
+    Shown,
+}
+
 /// A sink's thread and the way to it.
 #[derive(Debug)]
 struct Worker {
     status: Arc<SinkStatus>,
     sender: SyncSender<Item>,
     thread: JoinHandle<()>,
+    end: End,
+}
+
+/// An output whose writes may wait for whoever reads them.
+struct Read<O>(&'static str, O);
+
+impl<O: Output + 'static> Sink for Read<O> {
+    fn name(&self) -> &'static str {
+        self.0
+    }
+
+    fn take(&mut self, published: &Arc<Published>) -> anyhow::Result<()> {
+        self.1.report(&*published.report, &published.json);
+        Ok(())
+    }
+
+    fn notice(&mut self, published: &Published) -> anyhow::Result<()> {
+        self.1.notice(&*published.report, &published.json);
+        Ok(())
+    }
+
+    fn finish(&mut self) -> anyhow::Result<()> {
+        self.1.finish()
+    }
 }
 
 /// All sinks, as one [`Output`].
@@ -152,6 +193,39 @@ impl Background {
         sink: impl Sink,
         kept: impl Fn(&dyn Report) + Send + 'static,
     ) -> anyhow::Result<()> {
+        self.start(sink, kept, End::Whole)
+    }
+
+    /// Starts a thread for an output to a pipe: where nobody reads, reports are dropped.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn add_pipe(
+        &mut self,
+        name: &'static str,
+        output: impl Output + 'static,
+    ) -> anyhow::Result<()> {
+        self.start(Read(name, output), |_| (), End::Brief)
+    }
+
+    /// The same for one that somebody looks at, who may not want all of it.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn add_shown(
+        &mut self,
+        name: &'static str,
+        output: impl Output + 'static,
+    ) -> anyhow::Result<()> {
+        self.start(Read(name, output), |_| (), End::Shown)
+    }
+
+    fn start(
+        &mut self,
+        sink: impl Sink,
+        kept: impl Fn(&dyn Report) + Send + 'static,
+        end: End,
+    ) -> anyhow::Result<()> {
         let name = sink.name();
         let status = Arc::new(SinkStatus {
             name,
@@ -164,13 +238,8 @@ impl Background {
         let thread = std::thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || run(sink, &own, &receiver, kept))?;
-        self.workers.push(Worker { status, sender, thread });
+        self.workers.push(Worker { status, sender, thread, end });
         Ok(())
-    }
-
-    /// How each sink fares.
-    pub fn status(&self) -> Vec<Arc<SinkStatus>> {
-        self.workers.iter().map(|worker| worker.status.clone()).collect()
     }
 }
 
@@ -248,13 +317,22 @@ impl Output for Background {
         self.give(report, json, Item::Notice);
     }
 
+    fn sinks(&self) -> Vec<Arc<SinkStatus>> {
+        self.workers.iter().map(|worker| worker.status.clone()).collect()
+    }
+
     fn finish(&mut self) -> anyhow::Result<()> {
         let mut lost = Vec::new();
-        for Worker { status, sender, thread } in self.workers.drain(..) {
+        for Worker { status, sender, thread, end } in self.workers.drain(..) {
             drop(sender);
-            if thread.join().is_err() {
+            if end != End::Whole && !ends_soon(&thread) {
+                warn!("{}: nobody reads it; what is left is not written", status.name);
+                if end == End::Brief {
+                    lost.push(format!("{}: nobody reads it", status.name));
+                }
+            } else if thread.join().is_err() {
                 lost.push(format!("{} panicked", status.name));
-            } else if status.failures() + status.dropped() > 0 {
+            } else if end != End::Shown && status.failures() + status.dropped() > 0 {
                 let (failures, dropped) = (status.failures(), status.dropped());
                 lost.push(format!("{}: {failures} failures, {dropped} dropped", status.name));
             }
@@ -262,6 +340,18 @@ impl Output for Background {
         anyhow::ensure!(lost.is_empty(), "not everything was passed on: {}", lost.join("; "));
         Ok(())
     }
+}
+
+/// Whether a thread ends within a moment.
+fn ends_soon(thread: &JoinHandle<()>) -> bool {
+    let since = Instant::now();
+    while !thread.is_finished() {
+        if since.elapsed() >= LAST_LINES {
+            return false;
+        }
+        std::thread::sleep(LOOK);
+    }
+    true
 }
 
 #[cfg(test)]
@@ -274,6 +364,31 @@ mod tests {
     struct Slow {
         go: mpsc::Receiver<()>,
         seen: mpsc::Sender<u64>,
+    }
+
+    /// Stands still until the other end of the channel is gone.
+    struct Still(mpsc::Receiver<()>);
+
+    impl Output for Still {
+        fn report(&mut self, _: &dyn Report, _: &str) {
+            let _ = self.0.recv();
+        }
+    }
+
+    #[test]
+    fn what_nobody_reads_is_waited_for_a_moment_at_the_end() {
+        for is_shown in [true, false] {
+            let (still, output) = mpsc::channel();
+            let mut background = Background::default();
+            let added = match is_shown {
+                true => background.add_shown("still", Still(output)),
+                false => background.add_pipe("still", Still(output)),
+            };
+            added.unwrap();
+            background.report(&sample(), "");
+            assert_eq!(background.finish().is_ok(), is_shown);
+            drop(still);
+        }
     }
 
     /// Fails to take epoch 3, and to sync epoch 5; says what it did.
@@ -348,7 +463,7 @@ mod tests {
         let (seen, saw) = mpsc::channel();
         let mut background = Background::default();
         background.add(Slow { go: wait, seen }).unwrap();
-        let status = background.status().remove(0);
+        let status = background.sinks().remove(0);
         let mut report = sample();
         let more = 2 * MOST_UNSYNCED;
         for epoch in 0..(REPORTS_WAITING + more) as u64 {

@@ -1,7 +1,8 @@
 //! A file of JSON lines: one report a line, written out at once.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -29,6 +30,16 @@ impl JsonLines {
         let file = File::create(path)
             .with_context(|| format!("--out {}: can't be written to", path.display()))?;
         Ok(Self { path: path.to_owned(), file, line: Vec::new(), lost: 0 })
+    }
+
+    /// Whether writing may wait for whoever is at its other end: a pipe, or a terminal.
+    ///
+    /// # Errors
+    /// When that can't be told.
+    pub fn may_wait(&self) -> anyhow::Result<bool> {
+        let kind = self.file.metadata().with_context(|| self.path.display().to_string())?;
+        let kind = kind.file_type();
+        Ok(kind.is_fifo() || kind.is_socket() || self.file.is_terminal())
     }
 }
 

@@ -10,7 +10,7 @@ pub use background::{Background, Sink, SinkStatus, keep};
 pub use lines::JsonLines;
 pub use terminal::{LiveTable, PlainLines};
 
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
 use calumma_analysis::Report;
 
@@ -23,6 +23,11 @@ pub trait Output: Send {
 
     /// Takes what is reported before its epoch is over, and is in the epoch's report again.
     fn notice(&mut self, _report: &dyn Report, _json: &str) {}
+
+    /// How the slow ones fare that are behind it.
+    fn sinks(&self) -> Vec<Arc<SinkStatus>> {
+        Vec::new()
+    }
 
     /// Writes out what is still held back.
     ///

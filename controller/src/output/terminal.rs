@@ -62,6 +62,9 @@ pub struct LiveTable<W> {
     bounded: bool,
     epochs: u64,
     incomplete: u64,
+    /// Those between that never came: they were not reported, as while the controller stood still,
+    /// or there was no room for their reports, since the terminal did.
+    missed: u64,
     first: Option<u64>,
     last: Option<EpochReport>,
     drawn: Option<Instant>,
@@ -78,6 +81,7 @@ impl<W: Write + Send> LiveTable<W> {
             bounded: false,
             epochs: 0,
             incomplete: 0,
+            missed: 0,
             first: None,
             last: None,
             drawn: None,
@@ -91,7 +95,9 @@ impl<W: Write + Send> LiveTable<W> {
             self.lines.pop_front();
         }
         self.lines.push_back(line(report));
-        self.bounded |= !report.losses_are_exact();
+        let next = self.last.as_ref().map_or(report.epoch, |last| last.epoch + 1);
+        self.missed += report.epoch.saturating_sub(next);
+        self.bounded |= !report.losses_are_exact() || self.missed > 0;
         for loss in report.loss.iter().filter(|loss| !loss.partial) {
             self.lost = self.lost.saturating_add(loss.lost);
             if self.victims.len() < MOST_VICTIMS || self.victims.contains_key(&loss.flow) {
@@ -113,11 +119,19 @@ impl<W: Write + Send> LiveTable<W> {
     fn screen(&self) -> String {
         let mut text = String::new();
         let at_least = if self.bounded { "at least " } else { "" };
-        let more_than = if self.victims.len() < MOST_VICTIMS { "" } else { "more than " };
+        let more_than = match self.victims.len() {
+            MOST_VICTIMS.. => "more than ",
+            _ if self.missed > 0 => "at least ",
+            _ => "",
+        };
+        let missed = match self.missed {
+            0 => String::new(),
+            missed => format!(", {missed} not reported or not shown"),
+        };
         let mut victims: Vec<_> = self.victims.iter().filter(|(_, lost)| **lost > 0).collect();
         let _ = writeln!(
             text,
-            "{} epochs, {} incomplete; {at_least}{} packets lost of {more_than}{} flows\n",
+            "{} epochs, {} incomplete{missed}; {at_least}{} packets lost of {more_than}{} flows\n",
             self.epochs,
             self.incomplete,
             self.lost,
@@ -291,6 +305,16 @@ mod tests {
     }
 
     #[test]
+    fn epochs_that_never_came_are_counted_and_leave_lower_bounds() {
+        let mut table = LiveTable::new(Vec::new());
+        [7, 8, 13].into_iter().for_each(|epoch| table.add(&report(epoch, 3)));
+        let screen = table.screen();
+        let head = "3 epochs, 0 incomplete, 4 not reported or not shown; \
+                    at least 9 packets lost of at least 1 flows";
+        assert!(screen.starts_with(head), "{screen}");
+    }
+
+    #[test]
     fn packets_of_flows_that_cannot_be_told_apart_are_shown() {
         let set = IndistinctFlows { packets: 5, class: LossClass::Heavy };
         let report = EpochReport { indistinct: vec![set], ..report(7, 3) };
@@ -373,7 +397,7 @@ mod tests {
         table.add(&report(7, 3));
         // One of an epoch that was not shown takes nothing back.
         let amendments = vec![amended(5, 9, 0), amended(7, 3, 1)];
-        let nothing = EpochReport { loss: Vec::new(), ..report(9, 0) };
+        let nothing = EpochReport { loss: Vec::new(), ..report(8, 0) };
         table.add(&EpochReport { amendments, ..nothing.clone() });
         assert!(table.screen().contains("; 1 packets lost of 1 flows"), "{}", table.screen());
         table.add(&EpochReport { amendments: vec![amended(7, 1, 0)], ..nothing });

@@ -139,7 +139,8 @@ pub async fn start_with(
     let (stop, stopped) = watch::channel(false);
 
     let background = background(&hub)?;
-    let metrics = Arc::new(Metrics::new(systems, &config, background.status())?);
+    let sinks = outputs.iter().flat_map(|output| output.sinks()).chain(background.sinks());
+    let metrics = Arc::new(Metrics::new(systems, &config, sinks.collect())?);
 
     let http = match config.http {
         None => None,

@@ -14,7 +14,7 @@ use calumma_cfs_analysis::Cfs;
 use calumma_controller::api::NodeStatus;
 use calumma_controller::config::Config;
 use calumma_controller::metrics::Metrics;
-use calumma_controller::output::Background;
+use calumma_controller::output::{Background, Output};
 use calumma_controller::report::{Amendment, EpochReport, NetworkState, sample};
 use calumma_controller::server::start;
 use calumma_controller::summary::EpochSummary;
@@ -35,7 +35,7 @@ fn deployed(name: &str) -> PathBuf {
 
 fn metrics() -> Metrics {
     let config = Config::parse("edges = ['e1', 'e2']", "c.toml").unwrap();
-    Metrics::new(SYSTEMS, &config, Background::default().status()).unwrap()
+    Metrics::new(SYSTEMS, &config, Background::default().sinks()).unwrap()
 }
 
 /// The metrics of a controller that saw reports of every shape and an edge.

@@ -6,7 +6,7 @@ use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use calumma_chamelemon::frames::{FrameReader, Message};
 use calumma_chamelemon::{Attention, Layout};
@@ -14,6 +14,7 @@ use calumma_controller::EpochReport;
 use calumma_sketch::HashKey;
 use calumma_wire::{Marking, SwitchKind};
 
+use crate::peer::PATIENCE;
 use crate::world::World;
 
 /// A directory of one test's own, removed when it ends.
@@ -130,6 +131,66 @@ fn it_says_where_it_listens_and_at_sigterm_writes_what_is_pending() {
     assert_eq!((reports[0].epoch, reports[0].complete), (epoch, false));
     assert_eq!(reports[0].incomplete_because.len(), 2, "{reports:?}");
     assert_eq!(reports[0].edges[0].cardinality, Some(0.0));
+}
+
+/// As where somebody pauses the terminal, or a pager stands at its first page.
+#[test]
+fn an_output_that_nobody_reads_holds_up_neither_reports_nor_its_end() {
+    let folder = Folder::new("unread");
+    let config = folder.file("c.toml", "edges = ['e1']\ngrace_ms = 50");
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let mut child = controller(&["--config", &config, "--listen", "127.0.0.1:0"])
+        .args(["--http", "127.0.0.1:0"])
+        .stdout(writer.try_clone().unwrap())
+        .spawn()
+        .unwrap();
+    let mut reader = BufReader::new(reader);
+    let mut ready = String::new();
+    reader.read_line(&mut ready).unwrap();
+    let ready: serde_json::Value = serde_json::from_str(&ready).unwrap();
+    // It is full from here on; this ends when the reader is gone.
+    let filling = std::thread::spawn(move || while writer.write_all(&[b'.'; 4096]).is_ok() {});
+
+    let stream = TcpStream::connect(ready["listen"].as_str().unwrap()).unwrap();
+    let send = |message: &Message| {
+        let mut frame = Vec::new();
+        message.encode(&mut frame);
+        (&stream).write_all(&frame).unwrap();
+    };
+    let program = "a test".to_owned();
+    let (edge, kind) = ("e1".to_owned(), SwitchKind::Software);
+    send(&Message::Hello { edge, kind, program, holding: None, marking: Marking::default() });
+    let (.., epoch) = welcome(&stream);
+    send(&Message::Sealed { epoch, late_packets: 0, late: Vec::new() });
+    let last = || {
+        let mut stream = TcpStream::connect(ready["http"].as_str().unwrap()).unwrap();
+        let request =
+            "GET /api/v1/epochs?last=1 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let body = answer.split_once("\r\n\r\n").unwrap().1;
+        let reports: Vec<EpochReport> = serde_json::from_str(body).unwrap();
+        reports.last().map_or(0, |report| report.epoch)
+    };
+    let since = Instant::now();
+    while last() < epoch + 20 {
+        assert!(since.elapsed() < PATIENCE, "{} after {epoch}", last());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+
+    assert!(Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
+    let since = Instant::now();
+    let ended = loop {
+        match child.try_wait().unwrap() {
+            Some(ended) => break ended,
+            None if since.elapsed() > PATIENCE => child.kill().unwrap(),
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    drop(reader);
+    filling.join().unwrap();
+    assert!(ended.success(), "{ended}");
 }
 
 #[test]
