@@ -192,9 +192,10 @@ impl<D: Disk> Archive<D> {
         // Of another system than the product's, it would stand in the others' way.
         self.position(published)?;
         self.refused.push_back(published.clone());
-        let lost = if self.refused.len() > MOST_REFUSED { self.refused.pop_front() } else { None };
         let appended = self.append_refused(now).and_then(|()| self.roll_if_due(now));
-        match lost.filter(|_| appended.is_err()) {
+        // Not before the disk was tried, which may take them all.
+        let lost = if self.refused.len() > MOST_REFUSED { self.refused.pop_front() } else { None };
+        match lost {
             Some(lost) => appended.context(format!(
                 "epoch {} is not in the archive, since too many wait",
                 lost.report.head().epoch
