@@ -199,7 +199,9 @@ async fn enter(
 ) -> Result<Option<Admission>, String> {
     let mut waits = false;
     loop {
-        match hub.admit(name, introduction.clone(), unix_ns())? {
+        // While the disk takes another hash key, nobody is let in, and others are served meanwhile.
+        let admit = || hub.admit(name, introduction.clone(), unix_ns());
+        match tokio::task::block_in_place(admit)? {
             Entrance::Admitted(admission) => return Ok(Some(admission)),
             Entrance::Waits(missing) if !waits => {
                 let missing = missing.join(", ");

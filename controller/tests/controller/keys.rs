@@ -1,15 +1,21 @@
 //! The hash key changes: what nodes are sent, what the disk has, and what is read by which key.
 
+use std::fs::{self, OpenOptions};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use calumma_chamelemon::frames::Message;
+use calumma_controller::api::KeyChangeBy;
 use calumma_sketch::HashKey;
-use calumma_wire::v5;
+use calumma_wire::{VERSION, v5};
 use serde_json::json;
 
-use crate::stories::{Controller, Edge, PATIENCE, PATIENT, frames, hello, lost, traffic};
+use crate::peer::Peer;
+use crate::stories::{
+    Controller, Edge, PATIENCE, PATIENT, encoded, frames, hello, lost, tokens, traffic,
+};
 
 /// A state directory of a test's own.
 struct State(PathBuf);
@@ -201,4 +207,44 @@ fn a_key_stays_where_it_is_configured_or_a_switch_can_not_follow() {
         std::thread::sleep(Duration::from_millis(5));
     }
     assert!(receive_key(&mut new).0.has_public_generators());
+}
+
+/// A disk that stands still: the key is read from a pipe, which says nothing for a while.
+#[test]
+fn nodes_that_wait_for_a_slow_disk_hold_up_none_that_are_there() {
+    let state = State::new("stalled");
+    let names: Vec<String> = (1..10).map(|at| format!("e{at}")).collect();
+    let controller = Controller::start_by(&format!(
+        "edges = {names:?}\nlisten = '127.0.0.1:0'\nhttp = '127.0.0.1:0'\ntokens = {:?}\n{}",
+        tokens().0,
+        state.config()
+    ));
+    let e1 = Edge::join(&controller, "e1");
+    let (path, key) = (state.0.join("hash_key"), state.key());
+    fs::remove_file(&path).unwrap();
+    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    let hub = controller.running.hub().clone();
+    let rotating = std::thread::spawn(move || hub.rotate_key(KeyChangeBy::Operator, "a test"));
+    // It can be opened once it is read.
+    let mut pipe = OpenOptions::new().write(true).open(&path).unwrap();
+
+    let coming: Vec<Peer> = names[1..]
+        .iter()
+        .map(|name| {
+            let peer = Peer::connect(controller.running.listen(), VERSION);
+            peer.send_bytes(&encoded(&hello(name)));
+            peer
+        })
+        .collect();
+    // Probes come, and come again when they have been answered.
+    (0..8).for_each(|_| e1.set_clock(0));
+    assert!(controller.running.hub().edges().iter().filter(|edge| edge.connected).count() == 1);
+
+    pipe.write_all(key.as_bytes()).unwrap();
+    drop(pipe);
+    let rotated = rotating.join().unwrap();
+    assert!(rotated.is_ok() || rotated.unwrap_err().contains("too slow"));
+    for peer in &coming {
+        assert!(peer.next().is_some(), "a welcome");
+    }
 }

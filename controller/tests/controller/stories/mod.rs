@@ -309,7 +309,7 @@ impl Edge {
     }
 
     /// Lets its clock be ahead, and waits until the controller knows.
-    fn set_clock(&self, ahead_ns: u64) {
+    pub(crate) fn set_clock(&self, ahead_ns: u64) {
         self.peer.set_clock(ahead_ns);
     }
 
