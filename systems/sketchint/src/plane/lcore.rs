@@ -100,7 +100,7 @@ pub(super) struct OnEdge<K: Key> {
     /// Whether it is on an end host, which is no hop.
     is_host: bool,
     slots: Slots<Held, SinkWindow<K, LcorePlan>>,
-    /// Positions in the burst under way of packets for hosts.
+    /// Positions in the burst under way of packets for hosts that a window has.
     left: u32,
     /// A word of the flow of each, by position.
     words: Words,
@@ -384,10 +384,10 @@ impl<K: Key> LcoreSystem<K> for OnEdge<K> {
             // Those are the sinks of these packets.
             return self.pass_on(flows);
         }
-        self.left |= Self::positions(flows);
+        self.left &= !Self::positions(flows);
         let (polled_ns, is_local, shared) = (flows.polled_ns(), flows.are_local(), self.shared);
         let has_times = self.common.setup.instructions.has_times();
-        let Self { slots, words, reporter, common, .. } = self;
+        let Self { slots, left, words, reporter, common, .. } = self;
         flows.by_bit(|of| {
             let packets = of.keys.len() as u64;
             let Some(window) = slots.by_bit(of.bit) else {
@@ -421,6 +421,7 @@ impl<K: Key> LcoreSystem<K> for OnEdge<K> {
             for (word, at) in of_flows.into_iter().zip(ones(of.which)) {
                 let position = flows.places().get(at).map_or(0, |place| usize::from(place.0));
                 words[position % BURST] = word;
+                *left |= 1 << (position % BURST);
             }
         });
         for (at, _) in flows.stale() {

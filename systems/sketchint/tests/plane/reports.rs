@@ -41,7 +41,17 @@ impl Rig {
     }
 
     /// A packet goes its way. Gives it as it came to the sink, from the IP header on.
-    fn send(&mut self, bytes: &[u8], Way(between, stay_ns, accepted): Way) -> Vec<u8> {
+    fn send(&mut self, bytes: &[u8], way: Way) -> Vec<u8> {
+        self.send_later(bytes, way, 0)
+    }
+
+    /// The same of one that is so many nanoseconds on its way.
+    fn send_later(
+        &mut self,
+        bytes: &[u8],
+        Way(between, stay_ns, accepted): Way,
+        takes_ns: u64,
+    ) -> Vec<u8> {
         self.now_ns += 1000;
         let mut frames = [Frame::with_headroom(256, bytes)];
         self.source.pass(Path::Enter, &mut frames, self.now_ns, STAYS_NS[0]);
@@ -52,6 +62,7 @@ impl Rig {
             }
         }
         let arrived = frames[0].bytes()[14..].to_vec();
+        self.now_ns += takes_ns;
         let Self { sink, now_ns, .. } = self;
         sink.advance_to(*now_ns);
         sink.worker.begin();
@@ -132,6 +143,23 @@ fn what_is_remarkable_is_reported_with_the_packet_as_it_arrived() {
             assert_eq!((sample.summary, sample.node), (summary, 2), "{number}");
             assert_eq!(sample.packet(), &arrived[..arrived.len().min(BYTES)], "{number}");
         }
+    }
+}
+
+/// Its summary would be that of an earlier packet in the same place of a burst.
+#[test]
+fn a_packet_that_no_window_has_is_not_reported() {
+    for accepted in [true, false] {
+        let mut rig = Rig::new(Role::Edge, few(), 0);
+        (0..10).for_each(|_| drop(rig.send(&packet(1, 17, 60), USUAL)));
+        rig.send(&packet(1, 17, 60), Way(&[(3, 100_000)], STAYS_NS[2], true));
+        assert_eq!(rig.reported().len(), 1);
+        let late = Way(&[(3, 7_000)], STAYS_NS[2], accepted);
+        rig.send_later(&packet(2, 17, 60), late, EPOCH_NS);
+        assert!(rig.reported().is_empty(), "the epoch of its mark was taken");
+        rig.sink.advance_to(middle(FIRST_EPOCH + 2 * WINDOW));
+        assert_eq!(rig.sink.windows[&FIRST_EPOCH].totals.packets, 11);
+        assert_eq!(rig.sink.late[&FIRST_EPOCH], 1);
     }
 }
 
