@@ -338,12 +338,13 @@ fn covered(sinks: &[SinkView], entered: Option<Entered>) -> Covered {
     }
 }
 
-/// Paths that come by a switch twice.
+/// Paths that come by a switch twice, be it the sink behind them.
 fn loops(sinks: &[SinkView], names: &Names) -> Vec<Loop> {
     let mut loops = Vec::new();
     for sink in sinks {
         for (at, of) in sink.window.paths.iter().enumerate() {
-            let nodes = of.path.nodes();
+            let named = of.path.nodes().iter().copied();
+            let nodes: Vec<u32> = named.chain(sink.window.own).collect();
             let mut again: Vec<u32> = Vec::new();
             for (place, node) in nodes.iter().enumerate() {
                 if nodes[..place].contains(node) && !again.contains(node) {

@@ -7,7 +7,7 @@ use calumma_sketchint_analysis::Delays;
 use calumma_sketchint_analysis::report::{Change, FlowReport, Found, Heavy, HopReport, SinkReport};
 use proptest::prelude::*;
 
-use super::{CHANGE, Counted, HEAVY, PATHS, Truth, key, mean, names, near, node_of};
+use super::{CHANGE, Counted, HEAVY, Truth, key, mean, names, near, node_of};
 
 /// Percentiles of a flow at a switch with their bounds, in microseconds.
 pub(crate) fn quantiles(hop: &HopReport) -> [(usize, [Option<f64>; 3]); 3] {
@@ -245,15 +245,39 @@ pub(crate) fn check(
         let is_new = change.after.iter().any(|path| !old.contains(path));
         prop_assert!(is_new || change.after.len() > 1, "{:?} {:?}", change, old);
     }
+    check_loops(found, now)
+}
+
+/// Every path that comes by a switch again is listed, where its sink had room for all paths, and
+/// no other one.
+fn check_loops(found: &Found, now: &Counted) -> Result<(), TestCaseError> {
+    let mut loops: BTreeMap<(&str, Vec<String>), u64> = BTreeMap::new();
+    for ((sink, _), of) in now {
+        for (path, packets) in &of.by_path {
+            let path = names(path.0, sink);
+            if !again(&path).is_empty() {
+                *loops.entry((sink, path)).or_default() += packets;
+            }
+        }
+    }
     for of in &found.loops {
-        prop_assert_eq!(&of.path, &names(PATHS[4], &of.sink));
-        let through = now.iter().filter(|((sink, _), _)| *sink == of.sink);
-        let packets: u64 = through.filter_map(|(_, of)| of.by_path.get(&(PATHS[4], false))).sum();
-        prop_assert!(
-            of.at_least <= packets && of.packets.is_none_or(|reported| reported == packets)
-        );
+        let packets = loops.get(&(&*of.sink, of.path.clone())).copied().unwrap_or(0);
+        prop_assert!(packets > 0 && of.at_least <= packets, "{:?} {}", of, packets);
+        prop_assert!(of.packets.is_none_or(|reported| reported == packets), "{:?}", of);
+        prop_assert_eq!(of.nodes.iter().collect::<BTreeSet<_>>(), again(&of.path));
+    }
+    for (sink, path) in loops.keys() {
+        let is_listed = found.loops.iter().any(|of| of.sink == *sink && of.path == *path);
+        let has_room = |of: &SinkReport| of.edge == *sink && of.paths_full == 0;
+        prop_assert!(is_listed || !found.sinks.iter().any(has_room), "{:?} at {}", path, sink);
     }
     Ok(())
+}
+
+/// What is in a path more than once.
+fn again(path: &[String]) -> BTreeSet<&String> {
+    let is_again = |at: &usize| path[..*at].contains(&path[*at]);
+    (0..path.len()).filter(is_again).map(|at| &path[at]).collect()
 }
 
 /// What collectors are given of latencies, which are these in nanoseconds: of two all is known.
