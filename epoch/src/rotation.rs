@@ -113,6 +113,15 @@ impl<I, E> Rotation<I, E> {
         self.open[place & 1].as_mut().map(|(_, group)| group)
     }
 
+    /// The groups that record packets by either timestamp bit, each once: one in the middle of a
+    /// window, and two around a boundary.
+    pub fn by_either_bit(&mut self) -> impl Iterator<Item = &mut E> {
+        let places = self.bits.each_ref().map(|bit| bit.place);
+        let open = self.open.iter_mut().enumerate();
+        let open = open.filter(move |(place, _)| places.contains(&Some(*place)));
+        open.filter_map(|(_, open)| open.as_mut().map(|(_, group)| group))
+    }
+
     /// Notes packets that carried `bit` when no epoch with that bit was open.
     #[inline]
     pub fn late(&mut self, bit: usize, packets: u64) {

@@ -92,6 +92,12 @@ where
         self.rotation.by_bit(bit).map(|record| &mut **record)
     }
 
+    /// The records of all packets that may come now, each once. A packet without a mark may be of
+    /// any of these.
+    pub fn open(&mut self) -> impl Iterator<Item = &mut Recorded<E>> {
+        self.rotation.by_either_bit().map(|record| &mut **record)
+    }
+
     /// The record of packets that carry the timestamp bit of the epoch that runs; `None` where that
     /// is not measured.
     #[inline]

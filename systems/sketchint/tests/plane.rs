@@ -9,6 +9,8 @@ mod conservation;
 mod own;
 #[path = "plane/reports.rs"]
 mod reports;
+#[path = "plane/unmarked.rs"]
+mod unmarked;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;

@@ -428,10 +428,9 @@ impl<K: Key> LcoreSystem<K> for OnEdge<K> {
             slots.outdated(flows.mark(at).bit, 1);
         }
         let unmarked = flows.unmarked();
-        if unmarked > 0
-            && let Some(window) = slots.current()
-        {
-            window.group.note_unmarked(unmarked.into());
+        if unmarked > 0 {
+            // Each may be of any window of which packets may come.
+            slots.open().for_each(|window| window.group.note_unmarked(unmarked.into()));
         }
     }
 
