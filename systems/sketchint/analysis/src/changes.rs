@@ -104,7 +104,7 @@ pub(crate) fn at_switches(
 /// The whole paths of a flow that it is known to have come by.
 fn paths_of<'a>(sink: &'a SinkView, flow: &FlowView<'a>) -> BTreeSet<&'a Path> {
     let paths = flow.rows.iter().filter_map(|row| sink.path(row));
-    paths.filter(|path| !path.is_partial).collect()
+    paths.filter(|path| !sink.may_lack(path)).collect()
 }
 
 /// Flows that came by a path that they did not come by before. Of a flow that came by several in

@@ -120,7 +120,7 @@ pub(crate) fn in_switches(sink: &SinkView, flow: &FlowView<'_>) -> Option<InSwit
     let mut sum_ns = u128::from(own.sum_ns);
     let mut ends_ns: [Option<u64>; 2] = [Some(u64::MAX), Some(0)];
     for row in flow.rows {
-        let path = sink.path(row).filter(|path| !path.is_partial)?;
+        let path = sink.path(row).filter(|path| !sink.may_lack(path))?;
         let are_known = row.hops.iter().all(|cell| is_known(cell, row.packets));
         if !are_known || row.hops.len() != path.nodes().len() {
             return None;

@@ -45,7 +45,7 @@ pub(crate) fn all(
     let mut sums: BTreeMap<(u32, u32), LinkSums> = BTreeMap::new();
     for sink in sinks {
         // Of a path that may lack switches, neighbours are no neighbours.
-        for of in sink.window.paths.iter().filter(|of| !of.path.is_partial) {
+        for of in sink.window.paths.iter().filter(|of| !sink.may_lack(&of.path)) {
             let mut nodes = of.path.nodes().iter().copied().chain(sink.window.own);
             let Some(mut from) = nodes.next() else { continue };
             for to in nodes {

@@ -44,6 +44,9 @@ pub(crate) struct SinkView {
     /// Packets that say nothing by no chance, where only a share carries INT; `None` where all do,
     /// or not all sources and sinks are known.
     pub(crate) beside: Option<Beside>,
+    /// Whether a switch may have sent packets on without a word of itself in their stacks: it did
+    /// not deliver the window, and may have begun anew within it. What looks whole may lack it.
+    pub(crate) has_gaps: bool,
     /// Packets beside its rows that may have come by switches without saying so.
     pub(crate) silent: u64,
     /// Switches that packets may have come by beside those that it names: all of the deployment's
@@ -91,7 +94,7 @@ impl FlowView<'_> {
         let path = |packets: u64, path: &Path| PathReport {
             of: None,
             path: names.of_path(path, sink),
-            partial: path.is_partial,
+            partial: sink.may_lack(path),
             packets: self.is_exact.then_some(packets),
             at_least: packets,
             once: false,
@@ -120,10 +123,15 @@ fn is_local(path: &Path) -> bool {
 }
 
 impl SinkView {
+    /// Whether packets of a path may have come by other switches than it names.
+    pub(crate) fn may_lack(&self, path: &Path) -> bool {
+        path.is_partial || self.has_gaps && !is_local(path)
+    }
+
     /// Whether packets of a row may have come by other switches than its path names: they came
-    /// without INT, or with a stack that lacks some.
+    /// without INT, or with a stack that may lack some.
     fn is_silent(&self, row: &FlowRow<WideKey>) -> bool {
-        self.path(row).is_none_or(|path| path.is_partial)
+        self.path(row).is_none_or(|path| self.may_lack(path))
     }
 
     /// Packets of a flow that don't say by which switches they came, at most.
@@ -297,7 +305,7 @@ impl SinkView {
             sample.drawn += row.packets;
             if path.nodes().contains(&node) {
                 sample.hits += row.packets;
-            } else if path.is_partial {
+            } else if self.may_lack(path) {
                 sample.unsure += row.packets;
             }
         }

@@ -144,7 +144,9 @@ impl Windows {
         let first = collected.head.epoch;
         let mut problems = Vec::new();
         let entered = sources::sum(collected);
-        let sink = |delivery| self.sink(first, delivery, &mut problems);
+        let mut hops = collected.nodes.iter().filter(|of| of.node.role != Role::Host);
+        let has_gaps = hops.any(|of| !of.is_whole());
+        let sink = |delivery| self.sink((first, has_gaps), delivery, &mut problems);
         let mut sinks: Vec<SinkView> = collected.nodes.iter().filter_map(sink).collect();
         let of_sinks = collected.nodes.iter().filter(|of| of.node.role != Role::Transit);
         let is_sound = |sink: &&SinkView| sink.is_sound;
@@ -195,7 +197,7 @@ impl Windows {
 
     fn sink(
         &self,
-        epoch: u64,
+        (epoch, has_gaps): (u64, bool),
         delivery: &Delivery<Delivered>,
         problems: &mut Vec<String>,
     ) -> Option<SinkView> {
@@ -214,7 +216,8 @@ impl Windows {
             unit_ns: self.layout.shape.unit_ns,
             has_rows: self.layout.shape.row_sets > 0,
             beside: None,
-            silent: silent_beside_rows(&window),
+            has_gaps,
+            silent: silent_beside_rows(&window, has_gaps),
             unnamed: match window.totals.nodes_full {
                 0 => Arc::default(),
                 _ => self.names.0.keys().copied().collect(),
@@ -257,7 +260,7 @@ impl Windows {
             .map(|of| PathReport {
                 of: None,
                 path: self.names.of_path(&of.path, sink),
-                partial: of.path.is_partial,
+                partial: sink.may_lack(&of.path),
                 packets: sink.knows_paths().then_some(of.packets),
                 at_least: of.packets,
                 once: false,
@@ -292,9 +295,13 @@ impl Windows {
     }
 }
 
-/// Packets that no row has and that came without INT, or with a stack that lacks switches.
-fn silent_beside_rows(window: &Window) -> u64 {
+/// Packets that no row has and that came without INT, or with a stack that lacks switches; all that
+/// no row has where any stack may lack some.
+fn silent_beside_rows(window: &Window, has_gaps: bool) -> u64 {
     let totals = &window.totals;
+    if has_gaps {
+        return totals.packets.saturating_sub(window.rows.iter().map(|row| row.packets).sum());
+    }
     let all = totals.packets.saturating_sub(totals.int_packets).saturating_add(totals.partial);
     let is_silent = |path: u32| {
         let path = (path as usize).checked_sub(1).and_then(|at| window.paths.get(at));

@@ -76,5 +76,6 @@ fn without_a_sink_no_number_of_a_switch_is_exact() {
     assert_eq!((&*sinks, links), ("e2 e3", vec![Some(59), Some(50), Some(9)]));
     let (exact, at_least, sinks, links) = of(true);
     assert_eq!((exact, at_least), ((None, None, None, false), 50));
-    assert_eq!((&*sinks, links), ("e2", vec![None; 2]));
+    // A hop that e3 did not push may be on any link.
+    assert_eq!((&*sinks, links), ("e2", Vec::new()));
 }

@@ -1,6 +1,7 @@
 //! Windows that the real records of sinks made, and every number of the reports on them held
 //! against what the test itself counted.
 
+mod away;
 mod bounds;
 mod check;
 mod hostile;
@@ -51,6 +52,8 @@ enum Says {
     All,
     /// Its first switch, and that there may have been others.
     First,
+    /// Its first switch alone: the others sent it on without a word.
+    FirstAlone,
     /// It has none.
     Nothing,
 }
@@ -62,6 +65,7 @@ impl Packet {
         match self.says {
             Says::All if self.path > 0 => Some((path, false)),
             Says::First if self.path > 0 => Some((&path[..1], true)),
+            Says::FirstAlone if self.path > 0 => Some((&path[..1], false)),
             _ => None,
         }
     }
@@ -140,11 +144,12 @@ impl Truth {
 /// By sink and flow.
 type Counted = BTreeMap<(&'static str, u32), Truth>;
 
-fn truth(sink: &'static str, own: u32, packets: &[Packet], all: &mut Counted) {
+/// `misses_s1` where no stack is known to have all switches.
+fn truth((sink, own): (&'static str, u32), packets: &[Packet], misses_s1: bool, all: &mut Counted) {
     for packet in packets {
         let of = all.entry((sink, packet.flow)).or_default();
         of.packets += 1;
-        let stack = packet.stack();
+        let stack = packet.stack().map(|(nodes, is_partial)| (nodes, is_partial || misses_s1));
         if let Some(stack) = stack {
             *of.by_path.entry(stack).or_default() += 1;
         }
@@ -177,6 +182,8 @@ struct Network {
     late: u64,
     /// Whether nothing comes of e3 but what it did as a source.
     misses_e3: bool,
+    /// Whether nothing comes of s1.
+    misses_s1: bool,
     /// Why what they count is in doubt.
     doubts: Vec<String>,
     /// What became of packets that entered, all at e2.
@@ -213,6 +220,7 @@ impl Network {
             window: 1000,
             late: 0,
             misses_e3: false,
+            misses_s1: false,
             doubts: Vec::new(),
             entered,
             tofino,
@@ -302,6 +310,7 @@ impl Network {
             nodes[1].sides[0].1 = None;
             nodes[1].end.late_packets = None;
         }
+        nodes.push(away::s1(self));
         let collected: Collected<Delivered> = Collected { head, nodes, topology: None };
         let (found, problems) = self.windows.analyse(&collected, EPOCHS, "on");
         assert!(problems.is_empty(), "{problems:?}");
@@ -358,22 +367,32 @@ fn play(
 ) -> Result<Vec<Found>, TestCaseError> {
     let mut before: Option<Counted> = None;
     let mut reports = Vec::new();
-    for [e2, e3] in traffic {
-        let mut now = Counted::new();
-        truth("e2", 2, e2, &mut now);
-        truth("e3", 6, e3, &mut now);
-        let report = network.report([e2, e3]);
-        prop_assert!(report.complete);
-        check((&report.findings, &network.ask()), before.as_ref(), &now)?;
-        let line = serde_json::to_string(&report).unwrap();
-        let read = SystemReport::<Found>::read(&line).unwrap();
-        let mut read = read.as_type::<SystemReport<Found>>().unwrap().clone();
-        read.findings.fill();
-        prop_assert_eq!(&read, &report);
+    for window in traffic {
+        let (found, now) = play_window(window, network, before.as_ref())?;
         before = Some(now);
-        reports.push(report.findings);
+        reports.push(found);
     }
     Ok(reports)
+}
+
+/// What is reported of a window, and what is true.
+fn play_window(
+    [e2, e3]: &[Vec<Packet>; 2],
+    network: &mut Network,
+    before: Option<&Counted>,
+) -> Result<(Found, Counted), TestCaseError> {
+    let mut now = Counted::new();
+    truth(("e2", 2), e2, network.misses_s1, &mut now);
+    truth(("e3", 6), e3, network.misses_s1, &mut now);
+    let report = network.report([e2, e3]);
+    prop_assert_eq!(report.complete, !network.misses_s1);
+    check((&report.findings, &network.ask()), before, &now)?;
+    let line = serde_json::to_string(&report).unwrap();
+    let read = SystemReport::<Found>::read(&line).unwrap();
+    let mut read = read.as_type::<SystemReport<Found>>().unwrap().clone();
+    read.findings.fill();
+    prop_assert_eq!(&read, &report);
+    Ok((report.findings, now))
 }
 
 proptest! {
