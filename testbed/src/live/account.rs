@@ -78,8 +78,8 @@ impl Live {
             Some(witness) => witness.of(report.epoch)?,
             None => Vec::new(),
         };
-        if let Some(archived) = self.archived.as_mut().filter(|_| report.complete) {
-            archived.insert(report.epoch);
+        if let Some(archived) = &mut self.archived {
+            archived.note(report.epoch, report.complete);
         }
         if report.epoch >= self.next_report {
             let in_all = report.edges.iter().filter_map(|edge| edge.packets_in).sum::<u64>();

@@ -49,6 +49,7 @@ pub use self::collector::Came;
 use self::collector::Collector;
 use self::disturbed::Disturbed;
 use self::files::Files;
+use self::kills::Archived;
 use self::mutants::Mutants;
 pub use self::notices::Noticed;
 use self::notices::Notices;
@@ -162,8 +163,8 @@ pub struct Live {
     doubts: Vec<String>,
     /// What programs hold of memory and descriptors.
     usages: Usages,
-    /// Epochs that were reported complete, where they have to be in the controller's archive.
-    archived: Option<BTreeSet<u64>>,
+    /// What has to be in the controller's archive, where it has one.
+    archived: Option<Archived>,
     /// By the edges of two hosts and family, the MTU that the first one's kernel has found their
     /// path to have, where edges send hosts any.
     path_mtus: Option<BTreeMap<(usize, usize, u8), u16>>,
@@ -286,7 +287,7 @@ impl Live {
             restarted: BTreeSet::new(),
             doubts: Vec::new(),
             usages: Usages::default(),
-            archived: scenario.archive.then(BTreeSet::new),
+            archived: scenario.archive.then(Archived::default),
             path_mtus: scenario.pmtu.then(BTreeMap::new),
             totals: BTreeMap::new(),
             transited: BTreeMap::new(),
