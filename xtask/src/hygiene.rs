@@ -109,7 +109,8 @@ fn comment(line: &str) -> Option<&str> {
 }
 
 /// Pages that name the tests which show what they promise.
-const PAGES_WITH_TESTS: [&str; 3] = ["SECURITY.md", "docs/networks.md", "docs/promises.md"];
+const PAGES_WITH_TESTS: [&str; 4] =
+    ["SECURITY.md", "docs/networks.md", "docs/promises.md", "docs/test-runs.md"];
 
 /// Tests that a page names and that do not exist.
 fn tests_of_pages() -> Result<Vec<String>> {
