@@ -17,30 +17,30 @@ pub struct Found {
     pub window: u64,
     /// How many flows there were; absent where an edge did not deliver a sound window.
     pub flows_total: Option<f64>,
-    /// By how much that is wrong at most, 95 times out of 100; 0 where it is exact.
+    /// By how much `flows_total` is wrong at most, 95 times out of 100; 0 where it is exact.
     pub flows_total_error: Option<f64>,
     /// Flows that any node has an entry of, or a residual that decoded.
     pub monitored: u64,
-    /// Those of them that only residuals have.
+    /// Monitored flows that only residuals have.
     #[serde(default)]
     pub decoded: u64,
-    /// Those of them whose count is exact.
+    /// Monitored flows whose count is exact.
     pub monitored_exactly: u64,
     /// The share of all flows that is monitored; absent where their number is.
     pub coverage: Option<f64>,
-    /// What it is at least, 95 times out of 100.
+    /// Lower bound of `coverage`, 95 times out of 100.
     pub coverage_low: Option<f64>,
-    /// And at most.
+    /// Upper bound of `coverage`, 95 times out of 100.
     pub coverage_high: Option<f64>,
     /// The share of all flows that all tables together could count, if somebody who knows all ways
     /// chose for each what to count; absent where their number is, and where a node did not deliver
     /// a sound window.
     #[serde(default)]
     pub optimum: Option<f64>,
-    /// What it is at least, 95 times out of 100; where it is exact, the same.
+    /// Lower bound of `optimum`, 95 times out of 100; equal to it where that is exact.
     #[serde(default)]
     pub optimum_low: Option<f64>,
-    /// And at most.
+    /// Upper bound of `optimum`, 95 times out of 100; equal to it where that is exact.
     #[serde(default)]
     pub optimum_high: Option<f64>,
     /// The share of the memory of table and residual that the tables had, of all nodes for which
@@ -77,7 +77,8 @@ pub struct Found {
     /// Whether no other source has as many, 95 times out of 100.
     #[serde(default)]
     pub superspreaders_complete: bool,
-    /// The same, if of an edge's flows those to some hosts are monitored like those to others.
+    /// Whether no other source has as many, 95 times out of 100, if of an edge's flows those to
+    /// some hosts are monitored like those to others.
     #[serde(default)]
     pub superspreaders_likely_complete: bool,
     /// Destinations of flows from many sources.
@@ -85,7 +86,8 @@ pub struct Found {
     /// Whether no other destination has as many, 95 times out of 100.
     #[serde(default)]
     pub flooded_complete: bool,
-    /// The same, if of an edge's flows those of some hosts are monitored like those of others.
+    /// Whether no other destination has as many, 95 times out of 100, if of an edge's flows those
+    /// of some hosts are monitored like those of others.
     #[serde(default)]
     pub flooded_likely_complete: bool,
     /// How many flows of each size there were; absent where that can't be said.
@@ -156,17 +158,17 @@ pub struct NodeReport {
     pub role: String,
     /// Flows that its table holds.
     pub entries: u64,
-    /// Those that it had at the end.
+    /// Flows that its table had at the end.
     pub used: u64,
     /// Packets that it recorded.
     pub packets: u64,
-    /// Those of them that entries have.
+    /// Recorded packets that entries have counted.
     pub counted: u64,
     /// Packets without a mark, which are not recorded.
     pub unmarked: u64,
     /// Flows that got an entry.
     pub admitted: u64,
-    /// Those of them that lost it.
+    /// Flows that got an entry and lost it again.
     pub evicted: u64,
     /// Flows that got none.
     pub refused: u64,
@@ -187,7 +189,7 @@ pub struct NodeReport {
     pub theta: f64,
     /// How many flows it saw, entries or not.
     pub flows: f64,
-    /// By how much that is wrong at most, 95 times out of 100.
+    /// By how much `flows` is wrong at most, 95 times out of 100.
     pub flows_error: f64,
     /// Whether its routes changed in the window, or may have.
     pub routes_changed: bool,
@@ -215,10 +217,10 @@ pub struct NodeReport {
     /// What the optimum would be if its table held a tenth more flows; absent where that is.
     #[serde(default)]
     pub optimum_with_more: Option<f64>,
-    /// What that is at least, 95 times out of 100.
+    /// Lower bound of `optimum_with_more`, 95 times out of 100.
     #[serde(default)]
     pub optimum_with_more_low: Option<f64>,
-    /// And at most.
+    /// Upper bound of `optimum_with_more`, 95 times out of 100.
     #[serde(default)]
     pub optimum_with_more_high: Option<f64>,
 }
@@ -308,7 +310,7 @@ pub struct HopCount {
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Those that came with another time to live than the first; absent where that is not known,
+    /// Packets that came with another time to live than the first; absent where that is not known,
     /// as of packets that a residual has, or several lcores.
     pub looped: Option<u64>,
     /// Whether these are all that it received.
@@ -360,11 +362,12 @@ pub struct HeavyPrefix {
     pub prefix: String,
     /// Packets of all its flows, at least.
     pub packets: u64,
-    /// And at most; absent where an edge did not deliver a sound window.
+    /// Upper bound of its flows' packets; absent where an edge did not deliver a sound window.
     pub packets_high: Option<u64>,
-    /// Those of them outside narrower prefixes that are listed, at least.
+    /// Lower bound of its packets outside narrower prefixes that are listed.
     pub rest: u64,
-    /// And at most; absent where the other is.
+    /// Upper bound of its packets outside narrower prefixes that are listed; absent where
+    /// `packets_high` is.
     pub rest_high: Option<u64>,
 }
 
@@ -377,12 +380,14 @@ pub struct HeavyChange {
     pub flow: Flow,
     /// Its packets in the window before, at least.
     pub before: u64,
-    /// And at most, which is the same where they are known exactly; absent where nobody knows.
+    /// Upper bound of its packets in the window before, equal to `before` where they are known
+    /// exactly; absent where nobody knows.
     #[serde(default)]
     pub before_high: Option<u64>,
     /// Its packets in this one, at least.
     pub packets: u64,
-    /// And at most.
+    /// Upper bound of its packets in this window, equal to `packets` where they are known exactly;
+    /// absent where nobody knows.
     #[serde(default)]
     pub packets_high: Option<u64>,
 }
@@ -397,15 +402,16 @@ pub struct Spread {
     /// Others in all flows, if those of its edge are monitored alike; absent where their share is
     /// not known.
     pub estimate: Option<f64>,
-    /// What that is at least, 95 times out of 100; absent where the estimate is.
+    /// Lower bound of `estimate`, 95 times out of 100; absent where the estimate is.
     #[serde(default)]
     pub estimate_low: Option<f64>,
-    /// And at most.
+    /// Upper bound of `estimate`, 95 times out of 100; absent where the estimate is.
     #[serde(default)]
     pub estimate_high: Option<f64>,
-    /// How many at least, 95 times out of 100, whatever is monitored.
+    /// Lower bound of the number of peers, 95 times out of 100, whatever is monitored.
     pub low: f64,
-    /// And at most; absent where nobody knows how many flows are not monitored.
+    /// Upper bound of the number of peers, 95 times out of 100, whatever is monitored; absent where
+    /// nobody knows how many flows are not monitored.
     pub high: Option<f64>,
     /// Whether it is beyond the threshold all the same at the low end.
     pub certain: bool,
@@ -416,14 +422,14 @@ pub struct Spread {
 pub struct SizeBin {
     /// Packets that they have at least.
     pub from: u64,
-    /// And at most.
+    /// Packets that they have at most.
     pub to: u64,
     /// How many there were, if flows with a count are like those without.
     pub flows: f64,
-    /// How many at least.
+    /// Lower bound of `flows`, for certain.
     #[serde(default)]
     pub low: f64,
-    /// And at most, 95 times out of 100.
+    /// Upper bound of `flows`, 95 times out of 100.
     #[serde(default)]
     pub high: f64,
     /// By how much the number is wrong at most, so; 0 where it is exact.
@@ -461,7 +467,7 @@ pub struct BlackHole {
     /// The edge behind which all their destinations were seen last; none where those are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen_behind: Option<String>,
-    /// Those of them that no node behind it counted either.
+    /// Flows that the node received and that no node behind it counted.
     pub flows: u64,
     /// Their packets that the node received, all of which were lost.
     pub packets: u64,
@@ -494,7 +500,7 @@ pub struct Loop {
     /// The flow.
     #[serde(flatten)]
     pub flow: Flow,
-    /// Those nodes that saw so, in the order of the loop.
+    /// The nodes that saw such times to live, in the order of the loop.
     pub nodes: Vec<String>,
     /// Hops of a turn.
     pub length: u8,
