@@ -92,13 +92,13 @@ fn every() -> f64 {
 pub struct Coverage {
     /// Packets for hosts.
     pub packets: u64,
-    /// Those that came with INT.
+    /// Packets for hosts that came with INT.
     pub int_packets: u64,
-    /// Those of them whose stack may lack switches: a switch had no room to push, or no hops left.
+    /// Packets with INT whose stack may lack switches: one had no room to push, or no hops left.
     pub partial: u64,
-    /// Those of them into which a switch did not push since they would have been too long.
+    /// Packets with INT into which a switch did not push since they would have been too long.
     pub mtu_exceeded: u64,
-    /// Those of them into which a switch did not push since their stack may have no more hops.
+    /// Packets with INT into which a switch did not push since their stack may have no more hops.
     pub hops_exceeded: u64,
     /// Packets without a mark that says their window: in no other number.
     pub unmarked: u64,
@@ -127,7 +127,7 @@ pub struct Covered {
 pub struct Packets {
     /// The number, where it is known exactly.
     pub packets: Option<u64>,
-    /// No fewer than this.
+    /// Lower bound of `packets`.
     pub at_least: u64,
     /// No more; null where that can't be said.
     pub at_most: Option<u64>,
@@ -175,9 +175,9 @@ pub struct Estimated {
     pub packets: f64,
     /// Its standard error; null where packets went without INT for what they are, not by chance.
     pub standard_error: Option<f64>,
-    /// The number is no less than this, as often as `confidence` says.
+    /// Lower bound of the number, as often as `confidence` says.
     pub at_least: u64,
-    /// And no more.
+    /// Upper bound of the number, as often as `confidence` says.
     pub at_most: u64,
     /// How often both hold at least, over all draws.
     pub confidence: f64,
@@ -193,9 +193,9 @@ pub struct Latency {
     pub min: Option<f64>,
     /// What half of the packets don't exceed, within `error`.
     pub p50: Option<f64>,
-    /// The same for 90 of 100.
+    /// What 90 of 100 packets don't exceed, within `error`.
     pub p90: Option<f64>,
-    /// The same for 99 of 100.
+    /// What 99 of 100 packets don't exceed, within `error`.
     pub p99: Option<f64>,
     /// The longest, exactly.
     pub max: Option<f64>,
@@ -237,16 +237,16 @@ pub struct NodeReport {
     /// `device`, `poll` or `both`; null where that is not known.
     #[serde(default)]
     pub stamp: Option<String>,
-    /// By how much that may be wrong at most, in microseconds; null where that is not known.
+    /// By how much `stamp` is wrong at most, in microseconds; null where that is not known.
     #[serde(default)]
     pub stamp_error_us: Option<f64>,
     /// Packets that it said something of to sinks, each as often as it came by. Null where that is
     /// not known exactly: a sink is missing, not sound, or could not tell all switches apart.
     pub packets: Option<u64>,
-    /// No fewer than this.
+    /// Lower bound of `packets`.
     #[serde(default)]
     pub at_least: u64,
-    /// And no more; null where a sink is missing or not sound, and in reports of older releases.
+    /// Upper bound of `packets`; null where a sink is missing or not sound, and in older reports.
     #[serde(default)]
     pub at_most: Option<u64>,
     /// How long it had those of them that `latency_sinks` received.
@@ -259,7 +259,7 @@ pub struct NodeReport {
     pub queue: Option<Queue>,
     /// Inflated latencies; null where not all flows have them counted.
     pub inflated: Option<u64>,
-    /// No fewer than this.
+    /// Lower bound of `inflated`.
     pub inflated_at_least: u64,
     /// Flows of which more packets came by than the threshold, or may have.
     pub heavy_hitters: Vec<Heavy>,
@@ -293,7 +293,7 @@ pub struct LinkReport {
     /// Packets whose whole path is known and has this link, each as often as it came by; null where
     /// a sink is missing, is not sound, or does not know all paths.
     pub packets: Option<u64>,
-    /// No fewer than this.
+    /// Lower bound of `packets`.
     pub at_least: u64,
     /// How long they were on it; null where stacks don't say, or one of the two switches is none of
     /// the deployment's or did not deliver all of the window, or its clock did not run evenly.
@@ -353,7 +353,7 @@ pub struct FlowReport {
     /// Its packets.
     #[serde(flatten)]
     pub packets: Packets,
-    /// Those of them that came with INT; null where that is not known exactly.
+    /// Its packets that came with INT; null where that is not known exactly.
     pub int_packets: Option<u64>,
     /// Whether its packets and those of its paths are known exactly; so are those at its switches,
     /// where all came with whole stacks.
@@ -392,7 +392,7 @@ pub struct PathReport {
     pub partial: bool,
     /// Packets that came by it; null where that is not known exactly.
     pub packets: Option<u64>,
-    /// No fewer than this.
+    /// Lower bound of `packets`.
     pub at_least: u64,
     /// Whether it is that of one packet, by a sink that keeps no paths: of others nothing is known.
     #[serde(default)]
@@ -420,9 +420,9 @@ pub struct HopReport {
     pub latencies: Option<u64>,
     /// The mean latency of those that say it, exactly, in microseconds.
     pub mean_us: Option<f64>,
-    /// It is no less than this.
+    /// Lower bound of `mean_us`.
     pub mean_min_us: Option<f64>,
-    /// And no more.
+    /// Upper bound of `mean_us`.
     pub mean_max_us: Option<f64>,
     /// The least, where it is known exactly.
     #[serde(default)]
@@ -432,24 +432,24 @@ pub struct HopReport {
     /// What half of the latencies don't exceed: exactly where its bounds are the same, about where
     /// latencies were counted by size; null elsewhere.
     pub p50_us: Option<f64>,
-    /// It is no less than this; null where not all packets of the flow are in its rows.
+    /// Lower bound of `p50_us`; null where not all packets of the flow are in its rows.
     pub p50_min_us: Option<f64>,
-    /// And no more.
+    /// Upper bound of `p50_us`; null where not all packets of the flow are in its rows.
     pub p50_max_us: Option<f64>,
-    /// The same for 90 of 100.
+    /// What 90 of 100 latencies don't exceed: exact, estimated or null as `p50_us` is.
     #[serde(default)]
     pub p90_us: Option<f64>,
-    /// It is no less than this.
+    /// Lower bound of `p90_us`.
     #[serde(default)]
     pub p90_min_us: Option<f64>,
-    /// And no more.
+    /// Upper bound of `p90_us`.
     #[serde(default)]
     pub p90_max_us: Option<f64>,
-    /// The same for 99 of 100.
+    /// What 99 of 100 latencies don't exceed: exact, estimated or null as `p50_us` is.
     pub p99_us: Option<f64>,
-    /// It is no less than this.
+    /// Lower bound of `p99_us`.
     pub p99_min_us: Option<f64>,
-    /// And no more.
+    /// Upper bound of `p99_us`.
     pub p99_max_us: Option<f64>,
     /// Inflated ones; null where they are not counted.
     pub inflated: Option<u32>,
@@ -465,7 +465,7 @@ pub struct PathChange {
     pub sink: String,
     /// The paths that it came by in the window before; empty where none is known.
     pub before: Vec<Vec<String>>,
-    /// Those of this window.
+    /// The paths that it came by in this window.
     pub after: Vec<Vec<String>>,
 }
 
@@ -480,7 +480,7 @@ pub struct Loop {
     pub sink: String,
     /// Packets that came by it; null where that is not known exactly.
     pub packets: Option<u64>,
-    /// No fewer than this.
+    /// Lower bound of `packets`.
     pub at_least: u64,
     /// Some of the flows that they are of.
     pub flows: Vec<Flow>,
@@ -524,10 +524,10 @@ pub struct Inflated {
     pub by: By,
     /// How many there were by that mean; null where not all of them are known.
     pub count: Option<u32>,
-    /// No fewer than this.
+    /// Lower bound of `count`.
     #[serde(default)]
     pub at_least: u32,
-    /// And no more.
+    /// Upper bound of `count`.
     #[serde(default)]
     pub at_most: Option<u64>,
     /// The longest of those known, in microseconds.
@@ -546,9 +546,9 @@ pub struct SizeBin {
     /// How many flows have so many packets; an estimate where the bounds differ, null where the
     /// sketch tells nothing.
     pub flows: Option<f64>,
-    /// No fewer than this.
+    /// Lower bound of `flows`.
     pub at_least: u64,
-    /// And no more.
+    /// Upper bound of `flows`.
     pub at_most: u64,
 }
 
@@ -564,13 +564,13 @@ pub struct SinkReport {
     pub coverage: Coverage,
     /// Its flows; null where there are too many to tell, or it is not sound.
     pub cardinality: Option<f64>,
-    /// By how much that is wrong at most, 95 times out of 100; 0 where it is exact.
+    /// By how much `cardinality` is wrong at most, 95 times out of 100; 0 where it is exact.
     pub cardinality_error: Option<f64>,
     /// Entropy of the packets over flows, in bits; an estimate where the bounds differ.
     pub entropy: Option<f64>,
-    /// It is no less than this.
+    /// Lower bound of `entropy`.
     pub entropy_min: Option<f64>,
-    /// And no more.
+    /// Upper bound of `entropy`.
     pub entropy_max: Option<f64>,
     /// Flows of more packets than the threshold, or that may have.
     pub heavy_hitters: Vec<Heavy>,
@@ -582,7 +582,7 @@ pub struct SinkReport {
     pub size_distribution: Option<Vec<SizeBin>>,
     /// Flows with rows.
     pub flows: u64,
-    /// Those that are exact.
+    /// Flows with rows of which all is exact.
     pub flows_exact: u64,
     /// Packets that found no row.
     pub rows_refused: u64,
