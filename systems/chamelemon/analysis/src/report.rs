@@ -264,7 +264,8 @@ pub struct DecodeReport {
     /// Flows over buckets of the delta HL encoder; estimated from its empty buckets where it came
     /// out partial, absent where it was not looked at.
     pub hl_load_factor: Option<f64>,
-    /// The same of the delta LL encoder.
+    /// Flows over buckets of the delta LL encoder; estimated from its empty buckets where it came
+    /// out partial, absent where it was not looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ll_load_factor: Option<f64>,
 }

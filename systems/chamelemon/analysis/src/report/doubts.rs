@@ -104,7 +104,7 @@ pub struct StrayReport {
     pub what: StrayKind,
     /// How many they are.
     pub packets: u64,
-    /// Those of them whose flows are not known, since there was no room.
+    /// Packets among them whose flows are not known, since there was no room.
     pub beyond: u64,
     /// Flows that have most of them.
     pub flows: Vec<FlowPackets>,
