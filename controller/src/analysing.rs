@@ -167,7 +167,7 @@ impl Analysing {
         }
     }
 
-    /// The same for a controller that stops, and waits for nothing that is missing.
+    /// As [`step`](Self::step), for a controller that stops: waits for nothing that is missing.
     pub fn finish(
         &mut self,
         states: impl FnOnce(Range<u64>) -> Vec<NodeState>,

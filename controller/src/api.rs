@@ -278,7 +278,7 @@ impl KeyChangeBy {
 pub struct KeyChange {
     /// What it came of.
     pub by: KeyChangeBy,
-    /// The same in words.
+    /// Why it was changed, in words.
     pub reason: String,
     /// The first epoch that is measured by the new key.
     pub effective_epoch: u64,

@@ -34,21 +34,22 @@ pub struct FlowsInWindow {
     pub complete: bool,
     /// Flows that any node has a count of.
     pub monitored: u64,
-    /// Those of them that the report lists, the largest; what it does not list is not found.
+    /// Flows that the report lists, the largest of those monitored; what it does not list is not
+    /// found.
     pub listed: u64,
-    /// The share of all flows that is monitored, and what it is at least and at most.
+    /// The share of all flows that is monitored.
     pub coverage: Option<f64>,
-    /// At least, 95 times out of 100.
+    /// Lower bound of `coverage`, 95 times out of 100.
     pub coverage_low: Option<f64>,
-    /// At most, 95 times out of 100.
+    /// Upper bound of `coverage`, 95 times out of 100.
     pub coverage_high: Option<f64>,
-    /// The share of all flows that tables have room for, and what it is at least and at most.
+    /// The share of all flows that tables have room for.
     #[serde(default)]
     pub optimum: Option<f64>,
-    /// At least, 95 times out of 100.
+    /// Lower bound of `optimum`, 95 times out of 100.
     #[serde(default)]
     pub optimum_low: Option<f64>,
-    /// At most, 95 times out of 100.
+    /// Upper bound of `optimum`, 95 times out of 100.
     #[serde(default)]
     pub optimum_high: Option<f64>,
     /// The largest of the flows that were asked for, the largest first.
@@ -74,7 +75,8 @@ pub struct SpreadsInWindow {
     /// Whether no other source has as many, 95 times out of 100.
     #[serde(default)]
     pub superspreaders_complete: bool,
-    /// The same, if of an edge's flows those to some hosts are monitored like those to others.
+    /// Whether no other source has as many, 95 times out of 100, if of an edge's flows those to
+    /// some hosts are monitored like those to others.
     #[serde(default)]
     pub superspreaders_likely_complete: bool,
     /// Destinations of flows from many sources.
@@ -83,7 +85,8 @@ pub struct SpreadsInWindow {
     /// Whether no other destination has as many, 95 times out of 100.
     #[serde(default)]
     pub flooded_complete: bool,
-    /// The same, if of an edge's flows those of some hosts are monitored like those of others.
+    /// Whether no other destination has as many, 95 times out of 100, if of an edge's flows those
+    /// of some hosts are monitored like those of others.
     #[serde(default)]
     pub flooded_likely_complete: bool,
 }
@@ -135,11 +138,11 @@ pub struct LossesInWindow {
 pub struct PinnedFlows {
     /// How many there may be: `[cfs] pins`.
     pub most: u64,
-    /// Those that were asked for here.
+    /// Flows that were asked for here.
     pub wanted: Vec<Flow>,
-    /// All that switches were sent last, by their keys: those asked for, and victims and heavy
-    /// hitters that ChameleMon or tables found. They hold from the next window on that every switch
-    /// can follow.
+    /// All flows that switches were sent last, by their keys: those asked for, and victims and
+    /// heavy hitters that ChameleMon or tables found. They hold from the next window on that every
+    /// switch can follow.
     pub sent: Vec<Flow>,
     /// Switches that can't pin flows, since their programs are older.
     pub without: Vec<String>,

@@ -320,7 +320,8 @@ pub fn wrong<'a>(
     .collect()
 }
 
-/// The same, and which clocks have not been compared of late.
+/// What is wrong with each node's clock, as [`wrong`] says it, and which clocks have
+/// not been compared of late.
 pub fn problems<'a>(
     clocks: &[ClockState],
     guard_ns: u64,

@@ -78,7 +78,7 @@ pub enum Step<S> {
 pub struct Sides<S> {
     /// The epoch; of a window, its first.
     pub epoch: u64,
-    /// Those of each expected node.
+    /// The sides of each expected node.
     pub nodes: Vec<NodeSides<S>>,
     /// When the last side of each kind was received.
     received_ns: [u64; KINDS],
@@ -230,7 +230,7 @@ impl<S> Collector<S> {
         }
     }
 
-    /// The same for a system that sums over windows of `epochs`, at least one.
+    /// Has it collect for a system that sums over windows of `epochs`, at least one.
     #[must_use]
     pub fn with_window(self, epochs: u64) -> Self {
         Self { window: epochs.max(1), ..self }
@@ -349,7 +349,7 @@ impl<S> Collector<S> {
         Some(self.finish_window(next, now_ns))
     }
 
-    /// The same for a controller that stops, and waits for nothing that is missing.
+    /// As [`step`](Self::step), for a controller that stops: waits for nothing that is missing.
     pub fn finish(&mut self) -> Option<Step<S>> {
         let last = *self.pending.last_key_value()?.0;
         let next = self.next.unwrap_or(last);

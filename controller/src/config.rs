@@ -248,7 +248,7 @@ impl Config {
         Self::load_for(SYSTEMS, path)
     }
 
-    /// The same where other systems than the product's can be chosen.
+    /// As [`load`](Self::load), where other systems than the product's can be chosen.
     ///
     /// # Errors
     /// As [`load`](Self::load).
@@ -267,7 +267,7 @@ impl Config {
         Self::parse_for(SYSTEMS, text, path)
     }
 
-    /// The same where other systems than the product's can be chosen.
+    /// As [`parse`](Self::parse), where other systems than the product's can be chosen.
     ///
     /// # Errors
     /// As [`load`](Self::load).

@@ -325,7 +325,8 @@ impl Paths {
         self.problems_where(|spans| spans.of(epoch).is_some(), name)
     }
 
-    /// The same of packets that may have been counted in a window of these epochs.
+    /// What is wrong with the paths to each edge, in words, for packets that may have been counted
+    /// in a window of these epochs.
     pub fn problems_around<'a>(
         &self,
         window: &Range<u64>,

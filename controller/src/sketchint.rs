@@ -108,7 +108,7 @@ pub struct SuspectsInWindow {
     pub epochs_unknown: u64,
     /// Flows that lost packets.
     pub victims: u64,
-    /// Those of them whose paths are known and whole: they voted.
+    /// Victim flows whose paths are known and whole: they voted.
     pub placed: u64,
     /// The links that have votes, those of most first: votes are no proof.
     #[schema(value_type = Vec<Object>)]

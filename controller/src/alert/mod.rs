@@ -121,7 +121,7 @@ impl Alerts {
         Ok(Self { watch, nodes: None, webhooks, known_lost: 0 })
     }
 
-    /// The same, watching nodes as well, and ending the alerts of systems that are switched off.
+    /// Also watches nodes, and ends the alerts of systems that are switched off.
     #[must_use]
     pub fn with_nodes(self, nodes: NodeWatch) -> Self {
         Self { nodes: Some(nodes), ..self }

@@ -10,7 +10,7 @@ use super::hysteresis::{Hysteresis, Lasting, Patience, Transition};
 /// What a webhook is sent: the body of its request.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Event {
-    /// The same from the start of an alert to its end, and never again.
+    /// The alert: the same text in all events from its start to its end, and in no others.
     pub id: String,
     /// `start`, `update` or `end`.
     pub event: &'static str,

@@ -88,7 +88,7 @@ impl Collector {
         self.take_with(edge, message, None, received_ns)
     }
 
-    /// The same for an ingress side that has been decoded already.
+    /// As [`take`](Self::take), for an ingress side that has been decoded already.
     pub fn take_with(
         &mut self,
         edge: usize,
@@ -118,7 +118,7 @@ impl Collector {
         Some(self.of_chamelemon(step, planned))
     }
 
-    /// The same for a controller that stops, and waits for nothing that is missing.
+    /// As [`step`](Self::step), for a controller that stops: waits for nothing that is missing.
     pub fn finish(&mut self, planned: impl FnOnce(u64) -> Attention) -> Option<Step> {
         let step = self.of_edges.finish()?;
         Some(self.of_chamelemon(step, planned))

@@ -108,15 +108,15 @@ pub enum Template {
 }
 
 impl Template {
-    /// Those of records of epochs.
+    /// Kinds of records of epochs.
     pub const OF_EPOCHS: [Self; 4] =
         [Self::Victim, Self::HeavyHitter, Self::Victim6, Self::HeavyHitter6];
 
-    /// Those of records of the flows of windows, without the options.
+    /// Kinds of records of the flows of windows, without the options.
     pub const OF_WINDOWS: [Self; 4] =
         [Self::Counted, Self::Counted6, Self::CountedOnly, Self::CountedOnly6];
 
-    /// Those of records of the delays of flows.
+    /// Kinds of records of the delays of flows.
     pub const OF_DELAYS: [Self; 8] = [
         Self::Delay,
         Self::Delay6,

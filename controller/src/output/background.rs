@@ -183,8 +183,8 @@ impl Background {
         self.add_keeping(sink, |_| ())
     }
 
-    /// The same for a sink that others rely on: `kept` is called for each report that it has taken
-    /// and synced, on its thread.
+    /// As [`add`](Self::add), for a sink that others rely on: `kept` is called for each report that
+    /// it has taken and synced, on its thread.
     ///
     /// # Errors
     /// When the system gives no thread.

@@ -113,7 +113,7 @@ pub async fn start(config: Config, outputs: Vec<Box<dyn Output>>) -> anyhow::Res
     start_with(SYSTEMS, config, outputs).await
 }
 
-/// The same with other systems than the product's to choose from.
+/// As [`start`], with other systems than the product's to choose from.
 ///
 /// # Errors
 /// As [`start`].
