@@ -69,7 +69,8 @@ impl BurstArrival {
         self.stamped(stamp).unwrap_or(self.polled)
     }
 
-    /// The same where the stamp counts; `None` where polls alone say when the packet arrived.
+    /// When the packet arrived by its stamp; `None` where that does not count, and polls alone say
+    /// when it arrived.
     #[inline]
     pub fn stamped(&self, stamp: Option<u64>) -> Option<Arrival> {
         let Self { polled, reading } = *self;

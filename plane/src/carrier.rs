@@ -58,7 +58,7 @@ impl Way {
     /// The last hop that has a number of its own.
     pub const MOST: u8 = 16;
 
-    /// The same behind one more switch.
+    /// This hop number behind one more switch.
     #[inline]
     #[must_use]
     pub fn raised(self) -> Self {
@@ -100,7 +100,7 @@ impl EpochBits {
     /// What a carrier says that has no room for them.
     pub const UNKNOWN: Self = Self(0b100);
 
-    /// Those of an epoch.
+    /// The bits of an epoch.
     #[inline]
     pub fn of(epoch: u64) -> Self {
         Self((epoch >> 1) as u8 & 0b11)

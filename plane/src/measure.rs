@@ -195,13 +195,13 @@ impl Session {
         Self { number, clock, first_epoch, signer, domain, carrier: None, systems }
     }
 
-    /// The same for packets within a domain.
+    /// Limits it to packets within a domain.
     #[must_use]
     pub fn within(self, domain: Domain) -> Self {
         Self { domain, ..self }
     }
 
-    /// The same where packets carry their marks so.
+    /// Says by which carrier packets carry their marks.
     #[must_use]
     pub fn marked_by(self, carrier: Option<Carrier>) -> Self {
         Self { carrier, ..self }

@@ -52,9 +52,10 @@ impl Sample {
 pub struct Counts {
     /// Reports that were sent.
     pub sent: AtomicU64,
-    /// Those that were not, since there are to be no more in a second.
+    /// Reports that were not sent, since there are to be no more in a second.
     pub limited: AtomicU64,
-    /// Those that found a ring full, or that the host's network did not take.
+    /// Reports that were not sent, since they found a ring full or the host's network did not take
+    /// them.
     pub dropped: AtomicU64,
 }
 
@@ -72,7 +73,7 @@ struct Shared {
 pub struct Outlets(Option<Arc<Shared>>);
 
 impl Outlets {
-    /// Those of so many lcores, and what the thread has of each. `most_bytes` of a packet are
+    /// The outlets of so many lcores, and what the thread has of each. `most_bytes` of a packet are
     /// handed on; `tracked` of 2^32 packets are drawn, all where all bits are set.
     pub fn new(lcores: usize, most_bytes: usize, tracked: u32) -> (Self, Vec<Receiver<Sample>>) {
         let (lcores, rings) = (0..lcores.max(1)).map(|_| bounded(RING)).unzip();
@@ -98,7 +99,7 @@ impl Outlets {
         self.0.as_ref().map(|shared| &shared.counts)
     }
 
-    /// The same by name.
+    /// What has become of packets that were to be reported, by name.
     pub fn named(&self) -> Vec<(String, u64)> {
         let Some(Counts { sent, limited, dropped }) = self.counts() else { return Vec::new() };
         let named = [("sent", sent), ("limited", limited), ("dropped", dropped)];

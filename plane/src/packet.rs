@@ -91,7 +91,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Frame<B> {
         Self { buffer, start: 0, cut: 0 }
     }
 
-    /// The same, of which a capture kept only these of `wire_len` bytes.
+    /// Makes it one that was `wire_len` bytes long, and of which a capture kept only these.
     #[must_use]
     pub fn cut_from(mut self, wire_len: usize) -> Self {
         self.cut = wire_len.saturating_sub(self.bytes().len());

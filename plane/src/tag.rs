@@ -97,7 +97,7 @@ impl L4Place {
         })
     }
 
-    /// The same `bytes` further on: behind another tag.
+    /// This place `bytes` further on: behind another tag.
     #[must_use]
     pub fn further(self, bytes: usize) -> Self {
         Self { at: self.at + bytes, ..self }

@@ -36,7 +36,7 @@ pub struct SignatureTables {
 }
 
 impl SignatureTables {
-    /// Those of a secret.
+    /// The tables of a secret.
     pub fn new(secret: Secret) -> Self {
         let mut stream = key_stream(secret, IPV4_FACTORS_NONCE, 0);
         let factors = std::array::from_fn(|_| stream.next_u64());
@@ -239,7 +239,8 @@ impl Signer {
         self.engine
     }
 
-    /// The same signatures computed with other instructions: one of [`Engine::available`].
+    /// Has signatures computed with other instructions: one of [`Engine::available`]. They stay the
+    /// same.
     pub fn with_engine(self, engine: Engine) -> Self {
         Self { engine, ..self }
     }

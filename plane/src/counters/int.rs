@@ -21,7 +21,8 @@ pub struct IntCounters {
     pub taken_out: u64,
     /// Packets from the fabric that have the marker and no stack of this network's.
     pub foreign: u64,
-    /// Those whose stack is this network's by its domain, and says lengths that disagree.
+    /// Packets from the fabric whose stack is this network's by its domain, and says lengths that
+    /// disagree.
     pub malformed: u64,
     /// Packets that a source would have put a stack into, and why it did not.
     pub not_carried: [u64; NotCarried::ALL.len()],

@@ -51,7 +51,8 @@ pub struct Counters {
     pub claim_bits: u64,
     /// Probes of the switch's own that have entered the network.
     pub probe_sent: u64,
-    /// Those that could not: there was no session, or no way. They are dropped.
+    /// Probes of the switch's own that could not enter the network: there was no session, or no
+    /// route. They are dropped.
     pub probe_unsent: u64,
     /// Probes of other edges that were taken out.
     pub probe_received: u64,

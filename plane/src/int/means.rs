@@ -28,7 +28,7 @@ impl Means {
     const KNOWN: u8 =
         Self::DEVICE | Self::POLL | Self::QUEUE_ASKED | Self::QUEUE_FOUND | Self::QUEUE_AT_LEAST;
 
-    /// Those of these bits; `None` where one has no meaning.
+    /// The means of these bits; `None` where one has no meaning.
     pub const fn new(bits: u8, arrival_error_ns: u64) -> Option<Self> {
         if bits & !Self::KNOWN == 0 { Some(Self { bits, arrival_error_ns }) } else { None }
     }

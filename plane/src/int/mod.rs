@@ -285,7 +285,7 @@ impl Stack {
         &self.latencies[..self.len().min(MOST_HOPS)]
     }
 
-    /// The same, with anything behind the last hop.
+    /// The latency at each hop, with anything behind the last hop.
     #[inline(always)]
     pub fn latency_column(&self) -> &[u32; MOST_HOPS] {
         &self.latencies

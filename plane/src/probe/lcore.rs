@@ -82,7 +82,7 @@ pub struct LcoreProbes {
 }
 
 impl LcoreProbes {
-    /// Those of an lcore, and the control thread's end of what it finds.
+    /// An lcore's, and the control thread's end of what it finds.
     pub fn new() -> (Self, ProbeLine) {
         let (outbox, found) = bounded(WAITING);
         (Self { outbox: Some(outbox), ..Self::default() }, ProbeLine(found))

@@ -126,7 +126,7 @@ pub struct Headers {
 }
 
 impl Headers {
-    /// Those of a packet; `None` where it is no IP packet, or for a group.
+    /// The headers of a packet; `None` where it is no IP packet, or for a group.
     pub fn of(packet: &[u8]) -> Option<Self> {
         let (ether_type, ip_offset) = ether_type(packet).ok()?;
         let (len, version) = match ether_type {

@@ -58,7 +58,8 @@ impl<K: Key> StrayTable<K> {
         }
     }
 
-    /// The same, but counts nothing where there is no room, and says whether there was.
+    /// As [`add`](Self::add), but counts nothing where there is no room, and says whether there
+    /// was.
     #[cold]
     pub fn keep(&mut self, key: &K, hierarchy: Hierarchy, epochs_back: u8, packets: u32) -> bool {
         self.put((*key, hierarchy, epochs_back), packets)

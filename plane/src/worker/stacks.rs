@@ -386,7 +386,7 @@ fn marked<'a, P: Packet>(
 /// Bytes by which packets from hosts get longer at most, by marks and whole stacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MostAdded {
-    /// Those of a mark and a stack.
+    /// Bytes of a mark and a stack.
     pub by_stack: u16,
     /// The UDP port that marks packets with a stack, some of which get a UDP header as well.
     pub udp_port: Option<NonZeroU16>,
@@ -409,11 +409,11 @@ impl MostAdded {
 /// Positions of packets whose INT stacks were to be taken out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TakenOut {
-    /// Those that had one, and have it no more.
+    /// Packets that had a stack, and have it no more.
     pub taken: u32,
-    /// Those with a stack of this network's whose lengths or headers are damaged.
+    /// Packets with a stack of this network's whose lengths or headers are damaged.
     pub malformed: u32,
-    /// Those with one that stays where it is: in a first fragment, or for want of memory.
+    /// Packets with a stack that stays where it is: in a first fragment, or for want of memory.
     pub fixed: u32,
 }
 
