@@ -117,7 +117,7 @@ impl Domain {
         Ok(Self { prefixes, ..Self::default() })
     }
 
-    /// The same through a fabric that cuts no IPv4 packet of this total length, in bytes, or less.
+    /// This domain with a fabric that cuts no IPv4 packet of this total length, in bytes, or less.
     ///
     /// # Errors
     /// Where links of IPv4 take as much anyway.

@@ -69,8 +69,8 @@ impl FrameReader {
         }
     }
 
-    /// The same with another longest frame, for as long as the peer is not known: 4 KiB hold any
-    /// frame without sketches or counters. Below the longest of all it takes no parts.
+    /// Has it take frames of up to another length, for as long as the peer is not known: 4 KiB hold
+    /// any frame without sketches or counters. Below the longest of all it takes no parts.
     pub fn with_limit(self, limit: usize) -> Self {
         Self { limit: limit.min(MAX_FRAME_BYTES), ..self }
     }

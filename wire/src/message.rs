@@ -357,7 +357,7 @@ impl Message {
         Self::decode_versioned(bytes).map(|(_, message)| message)
     }
 
-    /// The same with the version of the frame.
+    /// As [`decode`](Self::decode), with the version of the frame.
     ///
     /// # Errors
     /// As [`decode`](Self::decode).

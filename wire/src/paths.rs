@@ -31,7 +31,7 @@ pub struct ProbeSeen {
     pub from: u16,
     /// The three bits of its mark, as it was sent.
     pub mark: u8,
-    /// The same as it arrived; [`NO_MARK`] where it had none that is valid.
+    /// The three bits of its mark, as it arrived; [`NO_MARK`] where it had none that is valid.
     pub arrived: u8,
     /// When it was sent, in nanoseconds since the Unix epoch by the sender's clock.
     pub sent_ns: u64,
