@@ -20,7 +20,7 @@ pub struct Lost {
     pub lost: Option<u64>,
     /// How many at least.
     pub at_least: u64,
-    /// And at most; absent where that is not known.
+    /// How many at most; absent where that is not known.
     pub at_most: Option<u64>,
     /// The places where it can have been; absent where what the switches counted contradicts the
     /// topology.
@@ -36,16 +36,16 @@ pub struct LostAt {
     pub lost: Option<u64>,
     /// How many at least.
     pub at_least: u64,
-    /// And at most; absent where that is not known.
+    /// How many at most; absent where that is not known.
     pub at_most: Option<u64>,
 }
 
 /// Packets that a switch counted on a side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// Those that it received.
+    /// Packets that it received.
     pub received: u64,
-    /// Those of them that its transmit queues refused; none where the system does not know.
+    /// Received packets that its transmit queues refused; none where the system does not know.
     pub refused: u64,
 }
 

@@ -20,9 +20,9 @@ pub struct Passed {
     pub switch: usize,
     /// The side that it counted them on.
     pub side: SideKind,
-    /// Those that it received.
+    /// Packets that it received.
     pub received: Bounds,
-    /// Those of them that its transmit queues refused; none where the system does not know.
+    /// Received packets that its transmit queues refused; none where the system does not know.
     pub refused: Bounds,
 }
 
@@ -52,7 +52,7 @@ impl Bounds {
 pub struct Loss {
     /// How many at least.
     pub least: u64,
-    /// And at most, which is more than none.
+    /// How many at most, which is more than none.
     pub most: u64,
     /// All places where it can have been, at least one.
     pub places: Arc<[Place]>,

@@ -116,9 +116,9 @@ pub fn first_keys<'a>(flows: impl IntoIterator<Item = &'a Flow>, most: usize) ->
 pub struct Pins {
     /// How many there may be.
     pub most: usize,
-    /// Those that an operator has named.
+    /// Flows that an operator has named.
     pub wanted: Vec<Flow>,
-    /// All that nodes were sent last, those of the operator first in line for the places.
+    /// All flows that nodes were sent last, those of the operator first in line for the places.
     pub sent: Vec<Flow>,
     /// Nodes that can't pin flows: their programs are older.
     pub without: Vec<String>,
