@@ -72,7 +72,7 @@ impl<I, E> Rotation<I, E> {
         Self { window, epoch, ingress: None, armed: None, open, bits, late, seals_from: 0 }
     }
 
-    /// The same where no epoch before `epoch` is sealed: others see to those.
+    /// Has it seal no epoch before `epoch`: others see to those.
     #[must_use]
     pub fn sealing_from(self, epoch: u64) -> Self {
         Self { seals_from: epoch, ..self }

@@ -38,8 +38,9 @@ impl Schedule {
         Self::arming_ahead(clock, epoch, 0)
     }
 
-    /// The same for a switch that needs up to `ahead_ns` nanoseconds to arm an epoch: each is due
-    /// so much earlier, at most by half the time from the last taking to the clock's arming.
+    /// As [`starting_with`](Self::starting_with), for a switch that needs up to `ahead_ns`
+    /// nanoseconds to arm an epoch: each is due so much earlier, at most by half the time from the
+    /// last taking to the clock's arming.
     pub fn arming_ahead(clock: EpochClock, epoch: u64, ahead_ns: u64) -> Self {
         let ahead_ns = ahead_ns.min(clock.idle_ns() / 2);
         let next_at_ns = clock.arm_time(epoch).saturating_sub(ahead_ns);
