@@ -106,3 +106,94 @@ fn container(packages: &[PathBuf]) -> Result<Command> {
     unshare.args(packages).current_dir(shell::root());
     Ok(unshare)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::fs;
+    use std::path::Component;
+
+    use super::*;
+
+    /// The files that a package with this manifest installs as they are in the repository, by the
+    /// paths at which they are then.
+    fn installed(manifest: &Path) -> BTreeMap<PathBuf, PathBuf> {
+        let text = fs::read_to_string(manifest).unwrap();
+        let folder = manifest.parent().unwrap();
+        let mut files = BTreeMap::new();
+        for line in text.lines().filter(|line| line.starts_with("    [\"../")) {
+            let words: Vec<&str> = line.split('"').collect();
+            let (pattern, to) = (folder.join(words[1]), words[3]);
+            let name = pattern.file_name().unwrap().to_str().unwrap();
+            let found: Vec<PathBuf> = match name.strip_prefix('*') {
+                Some(ending) => fs::read_dir(pattern.parent().unwrap())
+                    .unwrap()
+                    .map(|entry| entry.unwrap().path())
+                    .filter(|path| path.to_str().unwrap().ends_with(ending))
+                    .collect(),
+                None => vec![pattern.clone()],
+            };
+            assert!(found.iter().any(|path| path.is_file()), "nothing is at {}", pattern.display());
+            files.extend(found.into_iter().map(|from| {
+                let to = Path::new(to);
+                let is_folder = words[3].ends_with('/');
+                (if is_folder { to.join(from.file_name().unwrap()) } else { to.to_owned() }, from)
+            }));
+        }
+        files
+    }
+
+    /// A path without `..`.
+    fn resolved(path: &Path) -> PathBuf {
+        let mut resolved = PathBuf::new();
+        for component in path.components() {
+            match component {
+                Component::ParentDir => drop(resolved.pop()),
+                other => resolved.push(other),
+            }
+        }
+        resolved
+    }
+
+    /// What a page links to, without addresses on the web and places within a page.
+    fn links(page: &str) -> impl Iterator<Item = &str> {
+        let targets = page.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
+        targets.filter(|target| !target.is_empty() && !target.contains(':'))
+    }
+
+    /// The packages' names and manifests.
+    fn packages() -> impl Iterator<Item = (&'static str, PathBuf)> {
+        let folders = ["controller", "dataplane/edge", "p4src/agent"];
+        let manifests = folders.map(|folder| shell::root().join(folder).join("Cargo.toml"));
+        PACKAGES.into_iter().zip(manifests)
+    }
+
+    #[test]
+    fn links_of_installed_pages_lead_to_installed_files() {
+        for (package, manifest) in packages() {
+            let files = installed(&manifest);
+            let pages = files.iter().filter(|(page, _)| page.extension() == Some("md".as_ref()));
+            let mut followed = 0;
+            for (page, from) in pages {
+                for link in links(&fs::read_to_string(from).unwrap()) {
+                    let target = resolved(&page.parent().unwrap().join(link));
+                    let is_there = files.keys().any(|path| path.starts_with(&target));
+                    assert!(is_there, "{package}: {} links to {link}", page.display());
+                    followed += 1;
+                }
+            }
+            assert!(followed > 0, "{package} has no links");
+        }
+    }
+
+    #[test]
+    fn the_page_that_a_unit_names_is_installed() {
+        for (package, manifest) in packages() {
+            let unit = format!("deploy/systemd/{package}.service");
+            let unit = fs::read_to_string(shell::root().join(unit)).unwrap();
+            let page = unit.lines().find_map(|line| line.strip_prefix("Documentation=file:/"));
+            let page = page.unwrap();
+            assert!(installed(&manifest).contains_key(Path::new(page)), "{package}: no {page}");
+        }
+    }
+}
