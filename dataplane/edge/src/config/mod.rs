@@ -302,7 +302,6 @@ impl Config {
         followed.policy = new.policy;
         // The next connection to the controller goes by it.
         followed.tls.clone_from(&new.tls);
-        followed.sketchint.strip = new.sketchint.strip;
         followed.polling = PollingConfig { control_cpu: self.polling.control_cpu, ..new.polling };
         // Where the mark is and what is measured is the same at all edges of a network, so one
         // alone can't change it; what it gives back at egress, it can.
@@ -321,6 +320,8 @@ impl Config {
             ("carrier.kind, signature and ether_type", carrier && !dscp),
             ("carrier.dscp, where kind is not \"tos\"", dscp),
             ("measure", self.measure != new.measure),
+            // A session goes by it: without sinks everywhere, no source may insert.
+            ("sketchint.strip", self.sketchint.strip != new.sketchint.strip),
             ("sketchint.mtu", self.sketchint.mtu != new.sketchint.mtu),
             ("sketchint.pmtu", self.sketchint.pmtu != new.sketchint.pmtu),
             ("sketchint.reports", self.sketchint.reports != new.sketchint.reports),
