@@ -148,6 +148,7 @@ impl Control {
             {
                 error!("an lcore does not listen and goes by its old settings; restart the edge");
             }
+            self.tools.systems.set_fabric_mtu(self.tools.reload.fabric_mtu());
             self.conversation.transport_mut().set_tls(self.tools.reload.tls());
             self.supervisor.ready();
         }

@@ -44,6 +44,11 @@ impl Reload {
         self.running.tls.clone()
     }
 
+    /// The smallest MTU of interfaces to the fabric.
+    pub(super) fn fabric_mtu(&self) -> Option<u16> {
+        self.running.fabric_mtu()
+    }
+
     /// The settings that lcores are to go by from now on; none where they stay as they are. Says in
     /// the log what has changed, and what would have but can't.
     pub(super) fn read(&mut self) -> Option<Settings> {

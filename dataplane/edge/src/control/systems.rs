@@ -169,6 +169,11 @@ impl Systems {
         Self { fabric_mtu, ..self }
     }
 
+    /// The same from the next session on, where that has changed.
+    pub fn set_fabric_mtu(&mut self, fabric_mtu: Option<u16>) {
+        self.fabric_mtu = fabric_mtu;
+    }
+
     /// The same on a switch that takes INT stacks out of packets for hosts, or does not. One that
     /// does not can be no sink.
     #[must_use]
@@ -478,7 +483,29 @@ fn common_keys(wanted: impl Iterator<Item = Option<KeyKind>>) -> Option<KeyKind>
 
 #[cfg(test)]
 mod tests {
+    use calumma_epoch::{EpochClock, Guards};
+    use calumma_wire::{Domain, Secret};
+
     use super::*;
+
+    #[test]
+    fn a_session_is_held_against_the_mtu_of_the_interfaces_as_they_are() {
+        let session = Session {
+            node_id: Some(1),
+            hash_key: Secret::new([1; 32]),
+            clock: EpochClock::new(50_000_000, Guards::default()).unwrap(),
+            first_epoch: 10,
+            systems: Vec::new(),
+            domain: Domain::default().with_fabric_mtu(1500).unwrap(),
+            carrier: "ip-id".to_owned(),
+        };
+        let (systems, _mailboxes) = Systems::new(SYSTEMS, Role::Edge, 1);
+        let mut systems = systems.with_carrier(Carrier::IpId).with_fabric_mtu(Some(1400));
+        for (mtu, accepts) in [(1400, false), (1500, true), (1499, false), (9000, true)] {
+            systems.set_fabric_mtu(Some(mtu));
+            assert_eq!(systems.begin(&session).is_ok(), accepts, "{mtu}");
+        }
+    }
 
     #[test]
     fn systems_agree_on_keys_or_not() {
