@@ -176,6 +176,15 @@ pub enum Target {
 /// A mistake: the place in the file, and what is wrong there with its remedy.
 pub type Problem = (String, String);
 
+/// A port that packets leave by as they came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PassTo {
+    /// Its position.
+    pub port: u16,
+    /// What is on the other side.
+    pub role: Role,
+}
+
 /// Everything that the configuration says of forwarding by routes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -186,9 +195,9 @@ pub struct Plan {
     /// Neighbours with static Ethernet addresses.
     pub neighbours: Vec<((InterfaceId, IpAddr), Mac)>,
     /// The port for frames that are not routed; none: they are dropped.
-    pub unknown: Option<usize>,
+    pub unknown: Option<PassTo>,
     /// The port for multicast and broadcast; none: they are dropped.
-    pub multicast: Option<usize>,
+    pub multicast: Option<PassTo>,
     /// How long a neighbour is believed to be there, in nanoseconds.
     pub neighbour_ns: u64,
     /// Most ICMP errors a second.
@@ -412,16 +421,16 @@ fn port_or_drop(
     wanted: &str,
     ports: &[PortConfig],
     problems: &mut Problems,
-) -> Option<usize> {
+) -> Option<PassTo> {
     if wanted == "drop" {
         return None;
     }
-    let port = ports.iter().position(|port| port.name == wanted);
-    if port.is_none() {
+    let found = ports.iter().zip(0..).find(|(port, _)| port.name == wanted);
+    if found.is_none() {
         let problem = format!("{wanted:?} is neither \"drop\" nor a port's name");
         problems.add(format!("forwarding.{key}"), problem);
     }
-    port
+    found.map(|(of, port)| PassTo { port, role: of.role })
 }
 
 #[cfg(test)]

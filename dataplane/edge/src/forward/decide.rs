@@ -8,10 +8,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use calumma_sketch::BURST;
 
-use super::config::InterfaceId;
+use super::config::{InterfaceId, PassTo};
 use super::counters::Reason;
 use super::header::{self, Link, V4, V6, ether_type, protocol};
 use super::plain::{self, Plain, Template};
+use super::routed::Routed;
 use super::shorten::Lost;
 use super::tables::{Adjacency, HopTarget, Lpm, Tables};
 use crate::config::Role;
@@ -21,8 +22,8 @@ use crate::parse::PlainFlows;
 /// What becomes of a packet that is not routed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It leaves by this port as it came.
-    Pass(u16),
+    /// It leaves by this port, not rewritten.
+    Pass(PassTo),
     /// It is for the slow path.
     HandOver(Arrived, Task),
     /// It is dropped.
@@ -174,27 +175,6 @@ pub struct Decisions {
     hops: [u64; BURST],
 }
 
-/// Packets that have their new headers; in each set bit i stands for the burst's i-th.
-#[derive(Debug, Default)]
-pub struct Routed {
-    /// Those to the fabric.
-    pub to_fabric: u32,
-    /// Those to hosts.
-    pub to_host: u32,
-    /// The port that each leaves by, by position.
-    pub ports: [u16; BURST],
-}
-
-impl Routed {
-    #[inline(always)]
-    fn push(&mut self, at: usize, next: &Adjacency) {
-        self.ports[at] = next.port;
-        let to_host = u32::from(next.role == Role::Host);
-        self.to_host |= to_host << at;
-        self.to_fabric |= (to_host ^ 1) << at;
-    }
-}
-
 impl Decisions {
     /// None yet.
     pub fn new() -> Self {
@@ -343,7 +323,7 @@ impl Decider<'_> {
             let (offset, at_burst) = (header::ETHERNET as u16, at as u8);
             let asked = Asked { at: at_burst, tagged: false, ttl, arrived, offset, total_len };
             match self.finish(&asked, to, hop, packet) {
-                Ok(next) => routed.push(at, next),
+                Ok(next) => routed.push(at, next.port, next.role),
                 Err(verdict) => verdicts[at] = verdict,
             }
         }
@@ -389,7 +369,7 @@ impl Decider<'_> {
             let at = usize::from(asked.at);
             moved |= 1 << at;
             match self.finish(asked, to, hop, &mut packets[at]) {
-                Ok(next) => routed.push(at, next),
+                Ok(next) => routed.push(at, next.port, next.role),
                 Err(verdict) => verdicts[at] = verdict,
             }
         }
@@ -510,9 +490,9 @@ impl Decider<'_> {
         self.pass_or_drop(self.tables.unknown, Reason::Unknown)
     }
 
-    fn pass_or_drop(&self, port: Option<usize>, reason: Reason) -> Verdict {
-        match port {
-            Some(port) if port != self.port && !self.own => Verdict::Pass(port as u16),
+    fn pass_or_drop(&self, to: Option<PassTo>, reason: Reason) -> Verdict {
+        match to {
+            Some(to) if usize::from(to.port) != self.port && !self.own => Verdict::Pass(to),
             _ => Verdict::Drop(reason),
         }
     }

@@ -24,6 +24,7 @@ pub mod header;
 pub mod links;
 pub mod lpm;
 pub mod plain;
+pub mod routed;
 pub mod router;
 mod shorten;
 pub mod slow;

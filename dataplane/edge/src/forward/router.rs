@@ -6,6 +6,7 @@
 //! network when it goes from a host, or from the switch itself, to the fabric; it leaves the
 //! network when it comes from the fabric for a host or for the switch itself. From host to host on
 //! the same switch it does both. From fabric to fabric it only passes, with the mark it carries.
+//! What goes to a port without being routed, as multicast may, is measured in the same way.
 
 use calumma_plane::int::Instructions;
 use calumma_plane::int::around::Going;
@@ -15,9 +16,10 @@ use dpdk::{Burst, Mbuf};
 
 use super::advice::{Advice, Copied};
 use super::counters::Reason;
-use super::decide::{Decider, Decisions, Routed, Task, Verdict};
+use super::decide::{Decider, Decisions, Task, Verdict};
 use super::exchange::{HandOver, Origin, Return, ToSlow};
 use super::header;
+use super::routed::Routed;
 use super::shorten::{Lost, shorten};
 use super::tables::{Tables, TablesReader};
 use super::unrouted::{Unrouted, measure_again};
@@ -281,6 +283,9 @@ impl Router {
         if let Some(copied) = copied {
             copied.hand_over(worker, &self.rings.to_slow);
         }
+        let passed = Routed::passed(verdicts, of.1);
+        let on = (&passed, sinks.of(&passed));
+        drops.0 |= measure(worker, origin, on, flows, packets).0;
         drops.0 |= unrouted.record(worker, origin, packets, flows).0;
         let (generation, newest) = (tables.generation, worker.newest_epoch());
         for (at, mut packet) in burst.drain().enumerate() {
@@ -294,7 +299,7 @@ impl Router {
             match verdicts[at] {
                 Verdict::Pass(to) => {
                     worker.counters.routed.passed += 1;
-                    wait(&mut self.out, worker, to.into(), packet, at);
+                    wait(&mut self.out, worker, to.port.into(), packet, at);
                 }
                 Verdict::HandOver(arrived, task) => {
                     packet.cut_to_first_segment();

@@ -1,16 +1,8 @@
 //! Packets that are too long for their next link only since they carry an INT stack.
 
-use super::decide::{Decider, Decisions, Refusal, Routed, Verdict};
+use super::decide::{Decider, Decisions, Refusal, Verdict};
 use crate::packet::Packet;
 use crate::worker::Worker;
-
-impl Routed {
-    /// A bit for each packet that has its new headers.
-    #[inline]
-    pub(super) fn all(&self) -> u32 {
-        self.to_fabric | self.to_host
-    }
-}
 
 /// What packets lose where they leave the network, beyond which they may be too long for the port.
 #[derive(Clone, Copy, Debug, Default)]

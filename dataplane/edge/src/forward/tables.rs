@@ -13,7 +13,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 
 use super::address::Mac;
-use super::config::{Interface, InterfaceId, Plan, Target};
+use super::config::{Interface, InterfaceId, PassTo, Plan, Target};
 use crate::config::Role;
 use crate::sync::{Published, Reader};
 
@@ -119,9 +119,9 @@ pub struct Tables {
     /// Tables have another number than those before where interfaces may.
     pub generation: u32,
     /// The port for frames that are not routed; none: they are dropped.
-    pub unknown: Option<usize>,
+    pub unknown: Option<PassTo>,
     /// The port for multicast and broadcast; none: they are dropped.
-    pub multicast: Option<usize>,
+    pub multicast: Option<PassTo>,
     /// EtherType of the header that packets from the fabric carry their mark in, if in one of
     /// their own.
     pub shim: Option<u16>,

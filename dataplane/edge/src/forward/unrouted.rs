@@ -1,5 +1,5 @@
 //! Packets from the fabric that a router does not send on, or not at once: what is recorded of
-//! them, and whether they keep their marks.
+//! them, and whether they keep their marks. Not those that pass to a port without being routed.
 //!
 //! What is for the switch itself, or for a host whose Ethernet address is not known, leaves the
 //! network here; what goes no further has come as far as this. A packet that waits for a next hop
@@ -9,8 +9,9 @@ use calumma_sketch::burst::ones;
 use dpdk::Mbuf;
 
 use super::counters::Reason;
-use super::decide::{Routed, Task, Verdict};
+use super::decide::{Task, Verdict};
 use super::exchange::Origin;
+use super::routed::Routed;
 use super::tables::{OutInterface, Tables};
 use crate::config::Role;
 use crate::parse::PlainFlows;
@@ -28,7 +29,7 @@ pub(super) struct Unrouted {
     kept: u32,
     /// They go no further.
     lost: u32,
-    /// A host may get them as they are, or quoted in an error.
+    /// A host may get them quoted in an error.
     exposed: u32,
 }
 
@@ -65,8 +66,8 @@ impl Unrouted {
                     these.exposed |= bit;
                 }
                 Verdict::Drop(Reason::Discard) => these.lost |= bit,
-                Verdict::Pass(_) => these.exposed |= bit,
-                Verdict::Drop(_) => {}
+                // Those that pass are measured as if they were routed.
+                Verdict::Pass(_) | Verdict::Drop(_) => {}
             }
         }
         these

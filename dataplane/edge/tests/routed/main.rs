@@ -14,6 +14,7 @@ mod inserter;
 mod int;
 mod measured;
 mod neighbours;
+mod passed;
 mod received;
 mod sent;
 mod traffic;
