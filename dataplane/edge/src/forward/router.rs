@@ -46,6 +46,13 @@ pub struct Rings {
 #[derive(Debug)]
 pub struct Router {
     tables: TablesReader,
+    routing: Routing,
+}
+
+/// What a router has beside its tables. Those are read once a burst and lent to it: a burst is
+/// decided by the tables whose number it is handed over with.
+#[derive(Debug)]
+struct Routing {
     rings: Rings,
     seed: u64,
     decisions: Decisions,
@@ -97,8 +104,7 @@ impl Router {
     /// A router for a switch of `ports` ports. `seed` makes it spread flows over next hops
     /// differently than other switches.
     pub fn new(tables: TablesReader, rings: Rings, ports: usize, seed: u64) -> Self {
-        Self {
-            tables,
+        let routing = Routing {
             rings,
             seed,
             decisions: Decisions::new(),
@@ -106,25 +112,27 @@ impl Router {
             sinks: Sinks::default(),
             advice: None,
             exits: Exits::default(),
-        }
+        };
+        Self { tables, routing }
     }
 
     /// The same, of whose ports INT stacks say this.
     #[must_use]
     pub fn with_exits(self, exits: Exits) -> Self {
-        Self { exits, ..self }
+        Self { routing: Routing { exits, ..self.routing }, ..self }
     }
 
     /// The same where hosts are sent the MTU that leaves room for INT stacks.
     #[must_use]
     pub fn with_advice(self, advice: Advice) -> Self {
-        Self { advice: Some(advice), ..self }
+        Self { routing: Routing { advice: Some(advice), ..self.routing }, ..self }
     }
 
     /// The same where hosts behind some of the ports have sinks of their own.
     #[must_use]
     pub fn with_host_sinks(self, ports: Vec<bool>) -> Self {
-        Self { sinks: Sinks { any: ports.contains(&true), ports }, ..self }
+        let sinks = Sinks { any: ports.contains(&true), ports };
+        Self { routing: Routing { sinks, ..self.routing }, ..self }
     }
 
     /// Does everything with a burst from `port` but sending it. It is empty afterwards.
@@ -142,13 +150,14 @@ impl Router {
             }
         };
         worker.begin();
-        self.route(worker, port, origin, burst);
+        self.routing.route(self.tables.load(), worker, (port, origin), burst);
     }
 
     /// Takes in the next packet that the slow path gives back, if this lcore is the one that does.
     /// Gives whether there was any.
     pub fn take_return(&mut self, worker: &mut Worker) -> bool {
-        let Some(Ok(next)) = self.rings.from_slow.as_ref().map(Receiver::try_recv) else {
+        let Self { tables, routing } = self;
+        let Some(Ok(next)) = routing.rings.from_slow.as_ref().map(Receiver::try_recv) else {
             return false;
         };
         worker.arrived(None);
@@ -158,10 +167,10 @@ impl Router {
             Return::Send { mut packet, port } => {
                 worker.counters.routed.returned += 1;
                 worker.begin();
-                if self.sinks.has(port) {
+                if routing.sinks.has(port) {
                     worker.stamp(std::slice::from_mut(&mut packet), 1);
                 }
-                wait(&mut self.out, worker, port, packet, 0);
+                wait(&mut routing.out, worker, port, packet, 0);
             }
             Return::Route { packet, port, origin } => {
                 worker.counters.routed.returned += 1;
@@ -172,7 +181,7 @@ impl Router {
                 worker.received_by(u16::try_from(port).unwrap_or(0));
                 worker.begin();
                 worker.have_waited();
-                self.route(worker, port, origin, &mut one);
+                routing.route(tables.load(), worker, (port, origin), &mut one);
             }
         }
         true
@@ -187,12 +196,12 @@ impl Router {
         mut now_ns: impl FnMut() -> u64,
         mut send: impl FnMut(usize, &mut Burst),
     ) {
-        for (at, out) in self.out.iter_mut().enumerate() {
+        let Self { tables, routing } = self;
+        for (at, out) in routing.out.iter_mut().enumerate() {
             if !out.packets.is_empty() {
                 let positions = std::mem::take(&mut out.positions);
-                let tables = &mut self.tables;
                 if worker.asks_around() != 0 {
-                    let goes = self.exits.of(at);
+                    let goes = routing.exits.of(at);
                     say_exit(worker, tables.load(), (at, goes), &out.packets, positions);
                 }
                 let departure = || Departure { at_ns: now_ns(), mtu: tables.load().port_mtu(at) };
@@ -204,7 +213,8 @@ impl Router {
 
     /// What the slow path gave back and nobody took; for the end.
     pub fn left_over(&self) -> u64 {
-        self.rings
+        self.routing
+            .rings
             .from_slow
             .iter()
             .flat_map(Receiver::try_iter)
@@ -214,10 +224,17 @@ impl Router {
             })
             .sum()
     }
+}
 
+impl Routing {
     #[inline]
-    fn route(&mut self, worker: &mut Worker, port: usize, origin: Origin, burst: &mut Burst) {
-        let tables = self.tables.load();
+    fn route(
+        &mut self,
+        tables: &Tables,
+        worker: &mut Worker,
+        (port, origin): (usize, Origin),
+        burst: &mut Burst,
+    ) {
         let shim = if origin.may_be_marked() { tables.shim } else { None };
         let own = origin == Origin::Own;
         if worker.asks_around() & Instructions::INTERFACES != 0 {
@@ -236,7 +253,7 @@ impl Router {
         let Decisions { routed, flows, .. } = &self.decisions;
         let all = first(burst.len());
         if routed.all() != all {
-            return self.route_some(worker, port, origin, burst);
+            return self.route_some(tables, worker, (port, origin), burst);
         }
         let to_sink = self.sinks.of(routed);
         let on_way = (origin, port, to_sink);
@@ -263,9 +280,15 @@ impl Router {
         }
     }
 
-    /// The same for a burst of which not all packets are routed on.
+    /// The same for a burst of which not all packets are routed on by these tables.
     #[inline(never)]
-    fn route_some(&mut self, worker: &mut Worker, port: usize, origin: Origin, burst: &mut Burst) {
+    fn route_some(
+        &mut self,
+        tables: &Tables,
+        worker: &mut Worker,
+        (port, origin): (usize, Origin),
+        burst: &mut Burst,
+    ) {
         if worker.probes.sending().is_some() {
             // No neighbour is resolved and no ICMP error sent for a probe.
             burst.drain().for_each(|_| worker.drop_probe());
@@ -276,7 +299,7 @@ impl Router {
         let of = (&verdicts[..], first(burst.len()) & !is_routed);
         let packets = burst.as_mut_slice();
         let to_sink = sinks.of(routed);
-        let (tables, on_way) = (self.tables.load(), (origin, port, to_sink));
+        let on_way = (origin, port, to_sink);
         let unrouted = Unrouted::of(tables, origin, of, |on| sinks.has(on.port.into()));
         let copied = copy(&mut self.advice, worker, tables, on_way, routed, packets);
         let mut drops = measure(worker, origin, (routed, to_sink), flows, packets);

@@ -8,6 +8,7 @@ mod conservation;
 mod edge;
 mod floods;
 mod frames;
+mod generations;
 #[path = "../packets/inserter.rs"]
 #[allow(dead_code, reason = "tests of packets use more of it")]
 mod inserter;
