@@ -78,7 +78,7 @@ pub struct SlowThread {
     to_lcore: Sender<Return<Mbuf>>,
     publisher: Publisher,
     build: Box<BuildLpm>,
-    plans: Receiver<Plan>,
+    plans: Plans,
     pool: Mempool,
     counters: Arc<SlowCounters>,
     /// What the clock showed at the last step.
@@ -102,20 +102,55 @@ pub struct SlowThread {
 #[derive(Clone, Debug)]
 pub struct Routes {
     plans: Sender<Plan>,
+    /// Whether the last plan is not what is forwarded by.
+    are_behind: Arc<AtomicBool>,
     macs: Vec<Mac>,
     watch: RouteWatch,
 }
 
+/// The slow path's end of [`Routes`].
+pub(crate) struct Plans {
+    given: Receiver<Plan>,
+    are_behind: Arc<AtomicBool>,
+}
+
+impl Plans {
+    /// The next plan that is to be forwarded by.
+    pub(crate) fn next(&self) -> Option<Plan> {
+        self.given.try_recv().ok()
+    }
+
+    /// Says whether that is forwarded by now.
+    pub(crate) fn note(&self, is_applied: bool) {
+        self.are_behind.store(!is_applied, Ordering::Relaxed);
+    }
+}
+
 impl Routes {
+    /// Routes of a switch whose ports have these addresses, and the slow path's end of them.
+    pub(crate) fn new(macs: Vec<Mac>) -> (Self, Plans) {
+        let (plans, given) = unbounded();
+        let (are_behind, watch) = (Arc::<AtomicBool>::default(), RouteWatch::default());
+        let of_slow_path = Plans { given, are_behind: are_behind.clone() };
+        (Self { plans, are_behind, macs, watch }, of_slow_path)
+    }
+
     /// Lets the switch forward by `plan` from now on: interfaces, routes, static neighbours,
     /// limits. Lcores change over between two bursts; packets on their way are forwarded by one
-    /// or the other. Should there be no memory for the new routes, the old ones stay and the
-    /// log says so.
+    /// or the other. Should there be no memory for the new routes, the old ones stay, the log says
+    /// so, and the routes [are behind](Self::are_behind).
     ///
     /// # Errors
     /// When the slow path has ended.
     pub fn apply(&self, plan: Plan) -> anyhow::Result<()> {
+        self.are_behind.store(true, Ordering::Relaxed);
         self.plans.send(plan).map_err(|_| anyhow::anyhow!("the slow path has ended"))
+    }
+
+    /// Whether the last plan is not what is forwarded by: it could not be built, or has not been
+    /// yet.
+    pub fn are_behind(&self) -> bool {
+        self.are_behind.load(Ordering::Relaxed)
     }
 
     /// When the routes changed, or the neighbours that they go by.
@@ -163,7 +198,7 @@ impl SlowThread {
                 (from_lcore, RouterParts { tables: publisher.reader(), rings })
             })
             .unzip();
-        let (give, plans) = unbounded();
+        let (routes, plans) = Routes::new(macs.clone());
         let now_ns = unix_ns();
         let slow_path = SlowPath::new(plan, counters.clone(), now_ns);
         let found = Found::new(macs.len());
@@ -184,10 +219,9 @@ impl SlowThread {
             spent,
             most_spent,
             links: None,
-            watch: RouteWatch::default(),
+            watch: routes.watch(),
         };
-        let watch = thread.watch.clone();
-        Ok((thread, Routes { plans: give, macs, watch }, parts))
+        Ok((thread, routes, parts))
     }
 
     /// Sends only over ports that have a link by what `links` says; without it, all have.
@@ -212,8 +246,9 @@ impl SlowThread {
         self.time_ns += clock_ns.saturating_sub(self.clock_ns);
         self.clock_ns = clock_ns;
         let now_ns = self.time_ns;
-        while let Ok(plan) = self.plans.try_recv() {
-            self.apply(plan, now_ns);
+        while let Some(plan) = self.plans.next() {
+            let is_applied = self.apply(plan, now_ns);
+            self.plans.note(is_applied);
         }
         let generation = self.publisher.current().generation;
         // As much of each ring as there is room for all of them to be spent.
@@ -293,7 +328,8 @@ impl SlowThread {
         }
     }
 
-    fn apply(&mut self, plan: Plan, now_ns: u64) {
+    /// Forwards by a plan from now on; false where it can't be built.
+    fn apply(&mut self, plan: Plan, now_ns: u64) -> bool {
         match Tables::new(&plan, &*self.build) {
             Ok(tables) => {
                 info!(
@@ -307,8 +343,12 @@ impl SlowThread {
                 let mut tables = tables.with_neighbours(self.slow_path.known());
                 tables.generation = self.publisher.current().generation.wrapping_add(1);
                 self.publish(tables);
+                true
             }
-            Err(problem) => warn!("the old routes stay: {problem:#}"),
+            Err(problem) => {
+                warn!("the old routes stay, until they are read again: {problem:#}");
+                false
+            }
         }
     }
 

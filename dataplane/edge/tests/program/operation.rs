@@ -150,3 +150,36 @@ fn a_switch_shows_its_figures_changes_while_it_runs_and_leaves_after_its_last_ep
     assert_eq!(totals["received.host"], totals["transmitted"] + totals["dropped.unmeasured"]);
     assert_eq!(totals["mbufs.lost"], 0);
 }
+
+/// What the log says of a file that is read again depends on all that follows it.
+#[test]
+fn routes_that_change_alone_are_a_change() {
+    let folder = Folder::new("edge-rerouted");
+    let file = |mtu: u16| {
+        format!(
+            "name = 'e1'\ncontroller = '127.0.0.1:9'\n\
+             [[port]]\nname = 'net_null0'\nrole = 'host'\n\
+             [[port]]\nname = 'net_null1'\nrole = 'fabric'\n\
+             [polling]\nidle_sleep_us = 100\n\
+             [forwarding]\nmode = 'routed'\n\
+             [[forwarding.interface]]\nport = 'net_null1'\naddresses = ['10.9.0.1/30']\n\
+             mtu = {mtu}\n"
+        )
+    };
+    let path = folder.write("edge.toml", file(1500));
+    let mut eal: Vec<String> = EAL.map(|word| word.replace("256", "512")).into();
+    let own =
+        ["--no-telemetry", "--lcores=0@0", "--vdev=net_null0,no-rx=1", "--vdev=net_null1,no-rx=1"];
+    eal.extend(own.map(str::to_owned));
+    let mut edge = Edge::start(&["--config", &path], &eal);
+    folder.write("edge.toml", file(1400));
+    edge.signal("HUP");
+    edge.wait_for("forwarding by new routes");
+    edge.signal("HUP");
+    edge.wait_for("the configuration was read again; nothing changes");
+    edge.signal("TERM");
+    let (ended, said) = edge.ended();
+    assert!(ended.success(), "{said}");
+    let count = |words| said.matches(words).count();
+    assert_eq!((count("was read again"), count("nothing changes")), (2, 1), "{said}");
+}

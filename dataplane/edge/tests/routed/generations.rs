@@ -1,16 +1,19 @@
 //! A burst is decided, recorded and handed over by one set of tables, whatever is published
-//! meanwhile.
+//! meanwhile; and tables that could not be built are known to be missing.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use calumma_edge::config::{Config, Role};
 use calumma_edge::forward::config::Plan;
+use calumma_edge::forward::counters::SlowCounters;
 use calumma_edge::forward::decide::Task;
 use calumma_edge::forward::exchange::{self, Origin};
 use calumma_edge::forward::router::{Rings, Router};
 use calumma_edge::forward::tables::{Hop, Lpm, NO_ROUTE, Publisher, Tables};
+use calumma_edge::forward::thread::SlowThread;
 use calumma_edge::measure::Measurement;
 use calumma_edge::worker::{Policy, Worker};
 use calumma_plane::LcoreMerger;
@@ -96,4 +99,33 @@ fn what_waits_is_handed_over_with_the_number_of_the_tables_that_have_decided() {
     let published = std::mem::take(&mut *due.lock().unwrap());
     drop((published, router));
     assert_eq!(pool.in_use(), 0);
+}
+
+#[test]
+fn routes_are_behind_until_tables_of_them_are_built() {
+    let config = Config::parse(CONFIG, "edge.toml").unwrap();
+    let macs: Vec<_> = (0..config.ports.len()).map(mac).collect();
+    let plan = config.plan(&macs).unwrap();
+    let has_memory = Arc::new(AtomicBool::new(true));
+    let (there, due) = (has_memory.clone(), Due::default());
+    let build = move |routes: &[(IpNet, Hop)]| -> anyhow::Result<Arc<dyn Lpm>> {
+        anyhow::ensure!(there.load(Ordering::Relaxed), "no memory");
+        Ok(Arc::new(Routes { routes: routes.to_vec(), due: due.clone() }))
+    };
+    let pool = Mempool::new(eal(), "behind", 63, -1).unwrap();
+    let (build, counters) = (Box::new(build), Arc::<SlowCounters>::default());
+    let made = SlowThread::new(plan.clone(), macs, build, pool, 1, counters);
+    let (mut slow_thread, routes, mut parts) = made.unwrap();
+    let tables = &mut parts[0].tables;
+    let now_ns = calumma_edge::control::unix_ns();
+    assert!(!routes.are_behind());
+    for (number, is_there) in [(1, false), (2, false), (3, true), (4, false), (5, true)] {
+        has_memory.store(is_there, Ordering::Relaxed);
+        let before = tables.load().generation;
+        routes.apply(plan.clone()).unwrap();
+        assert!(routes.are_behind(), "nobody has built them yet");
+        slow_thread.step(now_ns + number * 500_000);
+        assert_eq!(routes.are_behind(), !is_there, "{number}");
+        assert_eq!(tables.load().generation, before + u32::from(is_there), "{number}");
+    }
 }
