@@ -1,6 +1,5 @@
 //! What a switch sends to the controller, and what it does at the controller's request.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use calumma_epoch::EpochClock;
@@ -13,6 +12,7 @@ use calumma_wire::{
 use tracing::{error, info, warn};
 
 use crate::link::Link;
+use crate::totals::Totals;
 use crate::transport::{Tcp, Transport};
 
 /// Under this name switches count the frames that were discarded since no controller received them.
@@ -173,8 +173,8 @@ pub struct Conversation<T = Tcp> {
     session: Option<Active>,
     /// Whether the controller has welcomed this switch on this connection.
     welcomed: bool,
-    /// The totals that were sent to this controller last.
-    totals: HashMap<String, u64>,
+    /// The totals that this controller knows.
+    totals: Totals,
     /// The time of the last step, and for how long no controller has been there then.
     alone: (u64, u64),
 }
@@ -531,14 +531,14 @@ impl<T: Transport> Conversation<T> {
         self.queue(system, epoch, &Message::Side(Box::new(side)))
     }
 
-    /// The same with those of the switch's totals that changed: an idle switch has none to send.
+    /// The same with those of the switch's totals that changed, or that were in a frame which was
+    /// discarded: an idle switch has none to send.
     pub fn side_with_totals(&mut self, mut side: Side, mut totals: Vec<(String, u64)>) -> usize {
         if self.session.is_none() {
             return 0;
         }
         totals.push((UNDELIVERED.to_owned(), self.discarded()));
-        totals.retain(|(name, total)| self.totals.insert(name.clone(), *total) != Some(*total));
-        side.counters = totals;
+        side.counters = self.totals.unknown(totals, self.link.queue.discarded());
         self.side(side)
     }
 

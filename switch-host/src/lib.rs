@@ -18,6 +18,7 @@ mod queue;
 mod role;
 mod service;
 mod stream;
+mod totals;
 mod transport;
 
 pub use calumma_trust::TlsFiles;

@@ -4,6 +4,7 @@ mod declined;
 mod hostile;
 mod metrics;
 mod secured;
+mod totals;
 
 use std::time::Duration;
 
