@@ -19,7 +19,7 @@ use crate::paths::PathStatus;
 /// Families of counters that switches are known to have, by the first part of their names. They are
 /// always shown; further systems' counters begin with the system's name. `given_up` is what
 /// switches of the release before count as `discarded`.
-const KNOWN_COUNTERS: [&str; 21] = [
+const KNOWN_COUNTERS: [&str; 20] = [
     "collection",
     "discarded",
     "driver",
@@ -30,7 +30,6 @@ const KNOWN_COUNTERS: [&str; 21] = [
     "icmp_errors",
     "ingress",
     "malformed",
-    "neighbours",
     "port",
     "probe",
     "received",
@@ -42,6 +41,9 @@ const KNOWN_COUNTERS: [&str; 21] = [
     "undelivered",
     "unmeasured",
 ];
+
+/// What switches of the release before count as totals, and is none: it goes down as well.
+const GAUGES: [&str; 2] = ["neighbours", "slow_path.waiting"];
 
 /// Counters of one switch that are shown of known families: more than a software edge with 64 ports
 /// has. Names come from the network, so there is a bound.
@@ -272,8 +274,9 @@ impl NodeMetrics {
         ] {
             set(&self.frames, &[node, role, result], frames);
         }
+        let counters = status.counters.iter().filter(|(name, _)| !GAUGES.contains(&name.as_str()));
         let (known, other): (Vec<_>, Vec<_>) =
-            status.counters.iter().partition(|(counter, _)| is_known(counter, systems));
+            counters.partition(|(counter, _)| is_known(counter, systems));
         let shown = known.into_iter().take(MOST_COUNTERS);
         for (counter, total) in shown.chain(other.into_iter().take(MOST_OTHER_COUNTERS)) {
             set(&self.switch, &[node, counter], *total);
@@ -317,7 +320,9 @@ mod tests {
         let known = counters_of_an_edge(64);
         // Names that sort before all others.
         let unknown = (0..1000).map(|n| format!("a{n}"));
-        let counters = known.iter().cloned().chain(unknown).map(|name| (name, 7)).collect();
+        let gauges = GAUGES.map(str::to_owned);
+        let counters = known.iter().cloned().chain(unknown).chain(gauges);
+        let counters = counters.map(|name| (name, 7)).collect();
         let node = NodeStatus { node: "e1".to_owned(), counters, ..NodeStatus::default() };
         let text = metrics.render(&[node], &[]).unwrap();
         for name in &known {
@@ -326,5 +331,7 @@ mod tests {
         }
         let others = text.matches("calumma_switch_total{counter=\"a").count();
         assert_eq!(others, MOST_OTHER_COUNTERS);
+        // Of a switch one release older.
+        assert!(GAUGES.iter().all(|name| !text.contains(&format!("\"{name}\""))));
     }
 }

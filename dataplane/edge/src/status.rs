@@ -26,6 +26,9 @@ pub struct Status {
     pub controller: Controller,
     /// Totals since the start, all lcores together, with those of the control thread.
     pub counters: Named,
+    /// What there is at present, by name; an older switch has it among its totals.
+    #[serde(default)]
+    pub gauges: Named,
     /// Totals of each port, as the device counts them.
     pub ports: BTreeMap<String, Named>,
     /// Each lcore: its totals, its cycles by stage, how long its bursts take.

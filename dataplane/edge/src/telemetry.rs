@@ -16,6 +16,10 @@ pub fn answer(eal: &Eal, board: &Board) -> dpdk::Result<()> {
         Some(named(&shown.read().counters))
     })?;
     let shown = board();
+    eal.tell("/calumma/gauges", "What the edge switch has at present. No parameters", move |_| {
+        Some(named(&shown.read().gauges))
+    })?;
+    let shown = board();
     let help = "Totals, cycles by stage and times of bursts of an lcore. Parameters: number from 0";
     eal.tell("/calumma/lcores", help, move |which| {
         let status = shown.read();

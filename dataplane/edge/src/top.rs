@@ -39,6 +39,8 @@ struct Activity {
     last_epoch: Option<u64>,
     /// Each counter's rate a second.
     rates: std::collections::BTreeMap<String, f64>,
+    /// What there is at present, by name.
+    gauges: Named,
     lcores: Vec<LcoreActivity>,
 }
 
@@ -110,6 +112,7 @@ impl Activity {
             held_bytes: now.controller.held_bytes,
             last_epoch: now.last_epoch(),
             rates,
+            gauges: now.gauges.clone(),
             lcores: lcores.map(|(before, now)| LcoreActivity::between(before, now, rate)).collect(),
         }
     }
@@ -172,6 +175,12 @@ fn table(activity: &Activity, status: &Status) -> String {
         let rate = activity.rates.get(name).copied().unwrap_or_default();
         let _ = writeln!(text, "{name:<34} {total:>16} {rate:>14.0}");
     }
+    if !status.gauges.is_empty() {
+        let _ = writeln!(text, "\n{:<34} {:>16}", "", "at present");
+    }
+    for (name, value) in &status.gauges {
+        let _ = writeln!(text, "{name:<34} {value:>16}");
+    }
     status.systems.iter().for_each(|(name, system)| epochs(&mut text, name, system));
     text
 }
@@ -204,6 +213,7 @@ mod tests {
             edge: "e1".to_owned(),
             unix_ns: second * 1_000_000_000,
             counters: named(&[("received.host", packets)]),
+            gauges: named(&[("neighbours", 12)]),
             lcores: vec![named(&[
                 ("received.host", packets),
                 ("cycles.idle", 100 * packets),
@@ -224,6 +234,8 @@ mod tests {
         assert!((lcore.busy - 0.5).abs() < 1e-9 && (lcore.cycles["work"] - 60.0).abs() < 1e-9);
         let table = table(&activity, &now);
         assert!(table.contains("2.500") && table.contains("3.3 us"), "{table}");
+        let neighbours = table.lines().find(|line| line.starts_with("neighbours"));
+        assert_eq!(neighbours.unwrap().split_whitespace().last(), Some("12"), "no rate");
         let mut chamelemon = SystemStatus::default();
         let packets = [("ingress".to_owned(), 7), ("egress".to_owned(), 6)].into();
         chamelemon.epochs.push_back(Epoch { epoch: 9, packets, ..Epoch::default() });

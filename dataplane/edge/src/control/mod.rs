@@ -180,6 +180,7 @@ impl Control {
                 held_bytes: self.conversation.held_bytes() as u64,
             },
             counters,
+            gauges: self.gauges(),
             ports: (self.tools.port_totals)().into_iter().collect(),
             lcores: lcores.iter().map(|report| of_lcore(report)).collect(),
             epoch_ms: self.conversation.session().map(|of| of.clock.length_ns() / 1_000_000),
@@ -211,6 +212,13 @@ impl Control {
         ];
         let totals = totals.into_iter().map(|(name, total)| (name.to_owned(), total));
         totals.chain(self.tools.systems.reported()).collect()
+    }
+
+    /// What the slow path has at present.
+    fn gauges(&self) -> Named {
+        let slow_path = self.tools.slow_path.iter();
+        let gauges = slow_path.flat_map(|slow_path| slow_path.gauges());
+        gauges.map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
     /// What the slow path counts.

@@ -81,15 +81,19 @@ impl SlowCounters {
         self.dropped.iter().map(|dropped| dropped.load(Ordering::Relaxed)).sum()
     }
 
+    /// What there is at present, with its name.
+    pub fn gauges(&self) -> [(&'static str, u64); 2] {
+        [("neighbours", &self.neighbours), ("slow_path.waiting", &self.waiting)]
+            .map(|(name, of)| (name, of.load(Ordering::Relaxed)))
+    }
+
     /// Every counter with its name.
     pub fn named(&self) -> Vec<(String, u64)> {
         let plain = [
             ("slow_path.taken", &self.taken),
             ("slow_path.made", &self.made),
-            ("slow_path.waiting", &self.waiting),
             ("icmp_errors.sent", &self.icmp_errors),
             ("icmp_errors.withheld", &self.icmp_errors_withheld),
-            ("neighbours", &self.neighbours),
         ];
         let plain = plain.into_iter().map(|(name, counter)| (name.to_owned(), counter));
         let dropped = SlowReason::ALL

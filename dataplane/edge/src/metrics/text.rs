@@ -17,6 +17,10 @@ pub fn prometheus(status: &Status) -> prometheus::Result<String> {
     }))?;
     lcores(&page, &status.lcores)?;
     page.controller(status.controller.connected, status.controller.held_bytes)?;
+    for (name, &value) in &status.gauges {
+        let help = format!("{name} at present.");
+        page.gauge(&name.replace('.', "_"), &help, value as f64)?;
+    }
     page.gauge("tsc_hz", "Cycles of the time stamp counter a second.", status.tsc_hz as f64)?;
     if let Some(last) = status.last_epoch() {
         page.last_epoch(last)?;
@@ -62,21 +66,28 @@ fn lcores(page: &Page, lcores: &[Named]) -> prometheus::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
     use super::*;
     use crate::counters::Counters;
+    use crate::forward::counters::SlowCounters;
     use crate::measure::Moment;
     use crate::profile::Profile;
 
     #[test]
     fn every_counter_becomes_a_metric_with_its_value() {
+        let slow_path = SlowCounters::default();
+        slow_path.neighbours.store(3, Relaxed);
+        slow_path.waiting.store(3, Relaxed);
         let mut counters = Counters { host_received: 7, transmitted: 5, ..Counters::default() };
         counters.malformed[0] = 2;
         let mut profile = Profile::new(1_000_000_000);
         profile.burst(2_000, Moment::Flip);
         profile.stages(1_000, 300, 700);
         let status = Status {
-            counters: counters.named().into_iter().collect(),
+            counters: counters.named().into_iter().chain(slow_path.named()).collect(),
             lcores: vec![profile.named().into_iter().collect()],
+            gauges: slow_path.gauges().map(|(name, value)| (name.to_owned(), value)).into(),
             ports: [("net_null0".to_owned(), Named::from([("rx_packets".to_owned(), 9)]))].into(),
             ..Status::default()
         };
@@ -88,8 +99,15 @@ mod tests {
             "calumma_edge_port_total{kind=\"rx_packets\",port=\"net_null0\"} 9",
             "calumma_edge_cycles_total{lcore=\"0\",stage=\"work\"} 300",
             "calumma_edge_controller_connected 0",
+            "# TYPE calumma_edge_neighbours gauge",
+            "calumma_edge_neighbours 3",
+            "# TYPE calumma_edge_slow_path_waiting gauge",
+            "calumma_edge_slow_path_waiting 3",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} in\n{text}");
+        }
+        for total in ["calumma_edge_neighbours_packets_total", "kind=\"waiting\""] {
+            assert!(!text.contains(total), "{total} in\n{text}");
         }
         let burst = "calumma_edge_burst_seconds{at=\"flip\",lcore=\"0\",quantile=\"0.5\"} ";
         let burst = text.lines().find_map(|line| line.strip_prefix(burst)).unwrap();

@@ -317,10 +317,11 @@ impl Edge {
         self.config.ports[port].role == Role::Host
     }
 
-    /// A total by its name.
+    /// A total by its name, or what there is at present.
     pub(crate) fn total(&self, name: &str) -> u64 {
+        let present = self.counters.gauges().map(|(name, value)| (name.to_owned(), value));
         let named = self.worker.counters.named().into_iter().chain(self.counters.named());
-        named.into_iter().find(|(other, _)| other == name).unwrap_or_else(|| panic!("{name}")).1
+        named.chain(present).find(|(other, _)| other == name).unwrap_or_else(|| panic!("{name}")).1
     }
 
     /// Checks that every packet is accounted for, on the lcore and in the slow path.
