@@ -11,6 +11,7 @@ use calumma_switch_host::metrics::MetricsConfig;
 use calumma_switch_host::{NodeRole, TlsFiles, check_exposure};
 use serde::Deserialize;
 
+use crate::pipes;
 use crate::routes::{self, RouteConfig};
 
 /// The whole file.
@@ -425,7 +426,7 @@ impl Config {
         if self.ports.is_empty() {
             return Some("port: at least two [[port]] sections".to_owned());
         }
-        routes::problem(&self.routes, &self.ports)
+        pipes::problem(self).or_else(|| routes::problem(&self.routes, &self.ports))
     }
 
     /// This configuration with all of `new` that can change while the switch runs, and the names of

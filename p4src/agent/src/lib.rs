@@ -28,6 +28,7 @@ mod measuring;
 mod metrics;
 pub mod notices;
 mod pilot;
+mod pipes;
 mod ports;
 pub mod routes;
 pub mod sketchint;
