@@ -185,6 +185,10 @@ impl Collector {
                 for source in sources {
                     let range = range(source, bit);
                     for register in &source.registers {
+                        // Each takes a while, and what is late already must not make others so.
+                        if Instant::now() > until {
+                            return Ok(false);
+                        }
                         self.driver.clear_elements(register, range.clone())?;
                     }
                 }

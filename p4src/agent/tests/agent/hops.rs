@@ -44,7 +44,7 @@ pub(crate) fn hops() -> SystemSetup {
     SystemSetup { system: ID, version: 1, setup, plan: Vec::new() }
 }
 
-fn chamelemon() -> SystemSetup {
+pub(crate) fn chamelemon() -> SystemSetup {
     SystemSetup {
         system: frames::ID,
         version: frames::OLDEST_VERSION,

@@ -8,18 +8,21 @@ use std::sync::mpsc::channel;
 use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
+use calumma_chamelemon::frames;
 use calumma_epoch::timestamp_bit;
 use calumma_hops::frames::ID;
 use calumma_interface::{MAX_FRAME, Plug};
+use calumma_sketch::Arithmetic;
 use calumma_switch_host::unix_ns;
 use calumma_switchd::SYSTEMS;
+use calumma_switchd::collector::Way;
 use calumma_switchd::config::Config;
 use calumma_wire::{Role, SideKind};
 
 use crate::cfs;
 use crate::common::{Numbers, marked, packet};
-use crate::hops::{BOTH, Controller, hops, program, text};
-use crate::rig::{Daemon, Model, packets};
+use crate::hops::{BOTH, Controller, chamelemon, hops, program, text};
+use crate::rig::{self, Daemon, Model, packets};
 
 /// How much later all comes that the daemon and its driver say to each other while groups are
 /// opened: more than these are opened ahead of time.
@@ -159,4 +162,29 @@ fn what_is_stamped_late_is_no_fault_of_a_record_that_ended_in_time() {
     };
     assert!(stall_ns(SideKind::Ingress) > clock.guards().flight_ns);
     assert_eq!(stall_ns(SideKind::Egress), 0);
+}
+
+/// Clearing takes longer than an epoch: most are not measured, and what is to be done for them does
+/// not pile up.
+#[test]
+fn a_driver_that_clears_slowly_does_not_fall_behind_more_and_more() {
+    let epoch_ms = 500;
+    let model = Model::start(&rig::program(&rig::layout(Arithmetic::Prime), 8), None);
+    let mut controller = Controller::of(frames::ID, epoch_ms);
+    let driver = slow(model.address, Arc::new(AtomicU64::new(25)));
+    let config = rig::config(driver, controller.address());
+    let _daemon = Daemon::start(config, Way::Registers);
+    controller.accept();
+    controller.welcome(vec![chamelemon()]);
+    let clock = controller.clock;
+    let first = clock.epoch_at(unix_ns()) + 1;
+    let last = first + 30;
+    while clock.epoch_at(unix_ns()) < last {
+        controller.listen();
+        sleep(Duration::from_millis(10));
+    }
+    let mut sealed = controller.epochs.keys().filter(|&&epoch| controller.is_sealed(epoch));
+    let newest = sealed.next_back().copied().unwrap_or(first);
+    // An epoch is sealed as the one after the next is armed, behind the clearing of two.
+    assert!(newest + 10 >= last, "epoch {newest} is the last one sealed before {last}");
 }
