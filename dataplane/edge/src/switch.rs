@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 
 use anyhow::Context;
 use calumma_cpus::Cpus;
@@ -19,6 +20,7 @@ use crate::control::links::Links;
 use crate::control::systems::Systems;
 use crate::control::{Control, Reload, Tools};
 use crate::forward::assembly::Forwarding;
+use crate::forward::thread::Routes;
 use crate::lcore::emptied::Emptied;
 use crate::lcore::exits::Exits;
 use crate::lcore::forwarder::{Forwarder, Pairs};
@@ -68,36 +70,16 @@ pub fn run(
     if let Some(user) = &config.process.user {
         process::become_user(user)?;
     }
-    info!(
-        switch = config.name,
-        role = role.name(),
-        lcores,
-        ports = ports.len(),
-        dpdk = dpdk::version(),
-        "forwarding"
-    );
-
+    let (name, dpdk) = (&config.name, dpdk::version());
+    info!(switch = name, role = role.name(), lcores, ports = ports.len(), dpdk, "forwarding");
     if config.insecure {
         warn!(controller = config.controller, "insecure = true: no TLS is asked for");
     }
+    let reporting = Reporting::start(config, lcores, &cpus)?;
+    let routes = forwarding.routes();
+    let watch = routes.as_ref().map(Routes::watch).unwrap_or_default();
     let (systems, mailboxes) = Systems::new(systems, role, lcores);
-    let routes = forwarding.routes().map(|routes| routes.watch()).unwrap_or_default();
-    let policy = config.policy();
-    let systems = systems.with_carrier(policy.carrier).with_carriers(config.carriers());
-    let systems = systems.with_fabric_mtu(config.fabric_mtu());
-    let systems = systems.with_strip(policy.strip).with_routes(routes);
-    let systems = systems.with_ports(&config.name, ports.len());
-    let reporting_over = Arc::new(AtomicBool::new(false));
-    let (outlets, reporting) = match &config.sketchint.reports {
-        Some(reports) => {
-            let tracked = reports.tracked.word.unwrap_or(0);
-            let made = Outlets::new(lcores, reports.packet_bytes.into(), tracked);
-            let outlets = made.0.clone();
-            (outlets, Some(reports::start(reports, made, &cpus, reporting_over.clone())?))
-        }
-        None => (Outlets::default(), None),
-    };
-    let systems = systems.with_outlets(outlets);
+    let systems = adapt(systems, config).with_routes(watch).with_outlets(reporting.outlets());
     let (lines, lcore_lines) = Lines::new(lcores, tsc_hz);
     let for_totals = ports.clone();
     let control = Control::new(Tools {
@@ -109,7 +91,7 @@ pub fn run(
         lines,
         port_totals: Box::new(move || port_totals(&for_totals)),
         board,
-        reload: Reload::new(path.to_owned(), signals, config.clone(), forwarding.routes(), metrics),
+        reload: Reload::new(path.to_owned(), signals, config.clone(), routes, metrics),
         most_held: config.process.most_held(),
         marking: config.marking(),
         slow_path: forwarding.counters(),
@@ -117,49 +99,35 @@ pub fn run(
         tsc_hz,
     });
     let settings = config.settings();
-    let inputs: Vec<LcoreInput> = mailboxes
-        .into_iter()
-        .zip(queues)
-        .zip(lcore_lines)
-        .map(|((mailbox, queues), line)| {
-            let line = Line { pool: Some(pool.clone()), ..line };
-            (Worker::new(settings.policy, Measurement::new(mailbox)), queues, line)
-        })
-        .collect();
+    let of_lcores = mailboxes.into_iter().zip(queues).zip(lcore_lines);
+    let input = |((mailbox, queues), line)| {
+        let line = Line { pool: Some(pool.clone()), ..line };
+        (Worker::new(settings.policy, Measurement::new(mailbox)), queues, line)
+    };
+    let inputs: Vec<LcoreInput> = of_lcores.map(input).collect();
 
     let lcores_over = over.clone();
     let control_thread = cpus.spawn("control", move || control.run(&lcores_over))?;
     let finished = match routers {
         Some(routers) => run_lcores(&eal, inputs, routers, settings, &stop),
         None => {
-            let stations = config.forwarding.skip_flooded.then(Arc::<Stations>::default);
-            let of_lcore = || match (&stations, role) {
-                (_, Role::Host) => Pairs::of_host(),
-                (None, _) => Pairs::default(),
-                (Some(stations), _) => Pairs::learning(stations.clone()),
-            };
-            let pairs = inputs.iter().map(|_| of_lcore().with_exits(exits.clone())).collect();
+            let pairs = pairs(config, lcores, &exits);
             run_lcores(&eal, inputs, pairs, settings, &stop)
                 .map(|(finished, _)| (finished, Vec::new()))
         }
     };
     // No lcore hands anything on any more: what was is sent, and then all is counted.
-    reporting_over.store(true, Ordering::Relaxed);
-    if reporting.is_some_and(|thread| thread.join().is_err()) {
-        warn!("the thread of telemetry reports has panicked");
-    }
+    reporting.finish();
     over.store(true, Ordering::Relaxed);
     let controlled = control_thread.join();
     let (finished, routers) = finished?;
 
-    let mut totals = Vec::new();
-    if let Ok((mut lines, of_control)) = controlled {
-        lines.finish(finished.iter().map(|lcore| lcore.report.clone()).collect());
-        let report = sum(&lines.totals(), tsc_hz);
-        totals.extend(report.counters.named());
-        totals.extend(report.profile.named());
-        totals.extend(of_control);
-    }
+    let mut totals = match controlled {
+        Ok((lines, of_control)) => {
+            [totals_of_lcores(lines, &finished, tsc_hz), of_control].concat()
+        }
+        Err(_) => Vec::new(),
+    };
     for (port, named) in port_totals(&ports) {
         totals.extend(named.into_iter().map(|(name, n)| (format!("port.{port}.{name}"), n)));
     }
@@ -170,6 +138,62 @@ pub fn run(
     let lost: u32 = others.iter().chain([&pool]).map(Mempool::in_use).sum();
     totals.push(("mbufs.lost".to_owned(), lost.into()));
     Ok(totals)
+}
+
+/// Systems for a switch that marks, strips and names itself as `config` says.
+fn adapt(systems: Systems, config: &Config) -> Systems {
+    let policy = config.policy();
+    systems
+        .with_carrier(policy.carrier)
+        .with_carriers(config.carriers())
+        .with_fabric_mtu(config.fabric_mtu())
+        .with_strip(policy.strip)
+        .with_ports(&config.name, config.ports.len())
+}
+
+/// What forwards between port pairs, for each of so many lcores.
+fn pairs(config: &Config, lcores: usize, exits: &Exits) -> Vec<Pairs> {
+    let stations = config.forwarding.skip_flooded.then(Arc::<Stations>::default);
+    let of_lcore = || match (&stations, Role::from(config.role)) {
+        (_, Role::Host) => Pairs::of_host(),
+        (None, _) => Pairs::default(),
+        (Some(stations), _) => Pairs::learning(stations.clone()),
+    };
+    (0..lcores).map(|_| of_lcore().with_exits(exits.clone())).collect()
+}
+
+/// The thread that reports single packets at once, where the file names a collector.
+struct Reporting {
+    outlets: Outlets,
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Reporting {
+    fn start(config: &Config, lcores: usize, cpus: &Cpus) -> anyhow::Result<Self> {
+        let over = Arc::new(AtomicBool::new(false));
+        let Some(reports) = &config.sketchint.reports else {
+            return Ok(Self { outlets: Outlets::default(), over, thread: None });
+        };
+        let tracked = reports.tracked.word.unwrap_or(0);
+        let made = Outlets::new(lcores, reports.packet_bytes.into(), tracked);
+        let outlets = made.0.clone();
+        let thread = reports::start(reports, made, cpus, over.clone())?;
+        Ok(Self { outlets, over, thread: Some(thread) })
+    }
+
+    /// By which lcores hand packets on.
+    fn outlets(&self) -> Outlets {
+        self.outlets.clone()
+    }
+
+    /// Waits until all is sent that lcores have handed on.
+    fn finish(self) {
+        self.over.store(true, Ordering::Relaxed);
+        if self.thread.is_some_and(|thread| thread.join().is_err()) {
+            warn!("the thread of telemetry reports has panicked");
+        }
+    }
 }
 
 /// What an lcore works with, but for its forwarder.
@@ -252,6 +276,13 @@ fn open_ports(
         }
     }
     Ok((ports, by_lcore))
+}
+
+/// The totals of all lcores, given what they have left behind.
+fn totals_of_lcores(mut lines: Lines, finished: &[Finished], tsc_hz: u64) -> Vec<(String, u64)> {
+    lines.finish(finished.iter().map(|lcore| lcore.report.clone()).collect());
+    let report = sum(&lines.totals(), tsc_hz);
+    report.counters.named().into_iter().chain(report.profile.named()).collect()
 }
 
 fn port_totals(ports: &[Port]) -> Vec<(String, Named)> {
