@@ -458,17 +458,42 @@ mod tests {
     }
 
     proptest! {
+        /// Whatever is received, no more elements are known than the report has records, and none
+        /// is cleared that it does not say is.
         #[test]
-        fn any_report_is_survived(mut bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn any_report_is_survived(
+            mut bytes in prop::collection::vec(any::<u8>(), 0..200),
+            // Of most packets: source, access, element behind, elements left, records, request.
+            front in prop::option::weighted(0.9, (
+                0..3_u8,
+                2..5_u8,
+                prop_oneof![Just(4096), any::<u16>()],
+                0..2_u8,
+                0..64_u8,
+                0..2_u8,
+            )),
+        ) {
             if let Some(place) = bytes.get_mut(12..14) {
                 place.copy_from_slice(&ETHER_TYPE.to_be_bytes());
             }
+            if let Some(place) = bytes.get_mut(14..FRONT)
+                && let Some((source, access, next, left, records, request)) = front
+            {
+                let [high, low] = next.to_be_bytes();
+                let of = [source, access, high, low, 0, left, 0, 0, 0, records, 0, 0, 0, request];
+                place.copy_from_slice(&of);
+            }
             let mut gathering = Gathering::new(&source(0, 32768, Record::Counter), 0, 0);
             gathering.requests();
-            let _ = gathering.take(&bytes);
+            let taken = gathering.take(&bytes);
+            let known = gathering.parts.values().flatten().flatten().count();
+            prop_assert!(known <= bytes.len().saturating_sub(FRONT) / Record::Counter.bytes());
+            prop_assert!(known == 0 || taken == Ok(Sender::Last), "{:?}", taken);
             let mut clearing = Clearing::new(&source(2, 4096, Record::Words(5)), 0, 0);
             clearing.requests();
-            let _ = clearing.take(&bytes);
+            let taken = clearing.take(&bytes);
+            let is_end = bytes.get(16..20) == Some(&[0x10, 0, 0, 0]);
+            prop_assert!(!clearing.is_complete() || is_end && taken == Ok(Sender::Last));
         }
     }
 }

@@ -80,8 +80,13 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_a_panic(bytes: Vec<u8>) {
-            let _ = (Counts::decode(&bytes), Setup::decode(&bytes));
+        fn what_any_bytes_say_is_said_by_them_alone(bytes in prop::collection::vec(0..3_u8, 0..80)) {
+            if let Ok(counts) = Counts::decode(&bytes) {
+                prop_assert_eq!(&counts.encode(), &bytes);
+            }
+            if let Ok(setup) = Setup::decode(&bytes) {
+                prop_assert_eq!(&setup.encode(), &bytes);
+            }
         }
     }
 

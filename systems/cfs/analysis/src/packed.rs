@@ -205,7 +205,10 @@ mod tests {
 
         #[test]
         fn anything_may_be_read(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
-            let _ = unpacked(&STANDARD_NO_PAD.encode([&[VERSION], &bytes[..]].concat()));
+            let read = unpacked(&STANDARD_NO_PAD.encode([&[VERSION], &bytes[..]].concat()));
+            if let Some(flows) = read {
+                prop_assert_eq!(unpacked(&packed(&flows)), Some(flows));
+            }
         }
     }
 
