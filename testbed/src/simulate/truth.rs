@@ -258,12 +258,6 @@ pub struct Entered {
 }
 
 impl EpochTruth {
-    /// Packets that entered at edge `edge`.
-    pub fn packets_at(&self, edge: usize) -> u64 {
-        let here = self.flows.iter().filter(|flow| flow.edge as usize == edge);
-        here.map(|flow| u64::from(flow.packets)).sum()
-    }
-
     /// Flows that entered the network.
     pub fn flows(&self) -> usize {
         self.entered.map_or(self.flows.len(), |entered| entered.flows)

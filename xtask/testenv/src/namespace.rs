@@ -1,11 +1,6 @@
 //! Network namespaces, made and removed with `ip netns`. They need root.
 
-use std::fs::File;
-use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
-
-use nix::sched::{CloneFlags, setns};
-use nix::sys::socket::{setsockopt, sockopt};
 
 /// Runs a command line to its end and gives what it printed.
 ///
@@ -74,19 +69,6 @@ impl Namespace {
                  ip link set {end} up"
             ));
         }
-    }
-
-    /// A UDP socket in it, with room for what arrives while the machine does other things.
-    pub fn udp_socket(&self, address: SocketAddr) -> UdpSocket {
-        let file = File::open(format!("/run/netns/{}", self.0)).unwrap();
-        // In a thread of its own, which stays in the namespace as the socket does.
-        let made = std::thread::spawn(move || {
-            setns(file, CloneFlags::CLONE_NEWNET).unwrap();
-            let socket = UdpSocket::bind(address).unwrap();
-            setsockopt(&socket, sockopt::RcvBufForce, &(8 << 20)).unwrap();
-            socket
-        });
-        made.join().unwrap()
     }
 }
 

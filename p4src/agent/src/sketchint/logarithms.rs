@@ -5,8 +5,8 @@
 
 use std::fmt::Write;
 
-/// Where the entries belong, from the folder of the program.
-pub const LOGARITHMS: &str = "include/int/generated/logarithms.p4";
+/// Where the entries belong, from the folder `include` of the programs.
+pub const LOGARITHMS: &str = "int/generated/logarithms.p4";
 
 /// Parts of one that logarithms are in.
 const PARTS: f64 = 256.0;

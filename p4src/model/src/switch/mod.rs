@@ -80,7 +80,6 @@ pub struct Switch {
     mirrors: HashMap<u16, MirrorSession>,
     multicast: HashMap<u16, Vec<(u16, u16)>>,
     port_metadata: HashMap<u16, [u8; PORT_METADATA]>,
-    recirculation: Vec<u16>,
     cpu_port: Option<u16>,
     now: u64,
     max_passes: u64,
@@ -99,7 +98,6 @@ impl Switch {
             mirrors: HashMap::new(),
             multicast: HashMap::new(),
             port_metadata: HashMap::new(),
-            recirculation: RECIRCULATION_PORTS.to_vec(),
             cpu_port: None,
             now: 0,
             max_passes: 1 << 20,
@@ -122,11 +120,6 @@ impl Switch {
     /// Where `copy_to_cpu` sends its copies. Without it they are dropped.
     pub fn set_cpu_port(&mut self, port: Option<u16>) {
         self.cpu_port = port;
-    }
-
-    /// Ports whose packets come back to the ingress; 68-71 and 196-199 at first.
-    pub fn set_recirculation_ports(&mut self, ports: &[u16]) {
-        self.recirculation = ports.to_vec();
     }
 
     /// How many passes one packet and all its copies may take together (2^20 at first).
@@ -367,7 +360,7 @@ impl Switch {
 
     /// Out of a port, or back to the ingress.
     fn leave(&mut self, port: u16, packet: Vec<u8>, output: &mut impl FnMut(u16, &[u8])) {
-        if self.recirculation.contains(&port) {
+        if RECIRCULATION_PORTS.contains(&port) {
             self.queue.push_back(Work::Ingress { port, packet, again: true, resubmitted: None });
             return;
         }
