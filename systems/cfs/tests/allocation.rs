@@ -1,11 +1,6 @@
 //! Nothing that runs once a packet takes memory, whatever the table has to do for it.
 
-#![allow(unsafe_code)]
-
 mod common;
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 
 use calumma_cfs::frames::{Entry, Overrides, Plan, Setup};
 use calumma_plane::packet::{Frame, Packet};
@@ -13,29 +8,9 @@ use calumma_plane::worker::Path;
 use calumma_plane::{Carrier, carrier::Tos};
 use calumma_sketch::KeyKind;
 use calumma_sketch::residual::Kind;
+use calumma_testenv::Counting;
 
 use common::{EPOCH_NS, FIRST_EPOCH, Net, Switch, clock, flow, frame};
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-/// The system's allocator, which counts for each thread how often it is asked for memory.
-struct Counting;
-
-// SAFETY: every call goes on to the system's allocator as it came; counting allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, memory: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps the contract of `alloc`, which is the same.
-        unsafe { System.alloc(memory) }
-    }
-
-    unsafe fn dealloc(&self, start: *mut u8, memory: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`; all memory is the system's.
-        unsafe { System.dealloc(start, memory) }
-    }
-}
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
@@ -70,9 +45,7 @@ fn packets_take_no_memory() {
             for frame in frames.iter_mut().step_by(5) {
                 frame.bytes_mut()[15] |= 0x80;
             }
-            let before = ALLOCATIONS.get();
-            switch.pass_all(0, path, &mut frames);
-            taken += ALLOCATIONS.get() - before;
+            taken += Counting::during(|| switch.pass_all(0, path, &mut frames));
         }
         assert_eq!(taken, 0);
         switch.advance_to(start + 45 * EPOCH_NS);
@@ -117,9 +90,8 @@ fn dividing_the_memory_anew_takes_none_on_lcores() {
             switch.pass_all(0, Path::Enter, &mut frames);
             let end = start + 2 * (window + 1) * EPOCH_NS;
             loop {
-                let before = ALLOCATIONS.get();
-                let is_due = switch.advance_lcores(end);
-                memory.push(ALLOCATIONS.get() - before);
+                let mut is_due = false;
+                memory.push(Counting::during(|| is_due = switch.advance_lcores(end)));
                 switch.receive();
                 if !is_due {
                     break;
@@ -135,7 +107,5 @@ fn dividing_the_memory_anew_takes_none_on_lcores() {
 
 #[test]
 fn the_count_sees_what_does_take_memory() {
-    let before = ALLOCATIONS.get();
-    drop(vec![1]);
-    assert_eq!(ALLOCATIONS.get() - before, 1);
+    assert_eq!(Counting::during(|| drop(vec![1])), 1);
 }

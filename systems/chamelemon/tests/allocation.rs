@@ -1,48 +1,16 @@
 //! Nothing that runs once a packet, and nothing that runs while an lcore waits, takes memory.
 
-#![allow(unsafe_code)]
-
 mod common;
-
-use std::alloc::{GlobalAlloc, Layout as Memory, System};
-use std::cell::Cell;
 
 use calumma_chamelemon::{Attention, EgressGroup, Hierarchy, IngressGroup, Layout, Partition};
 use calumma_plane::UNDATED;
 use calumma_sketch::BURST;
 use calumma_sketch::{Arithmetic, Engine, FermatSketch, FlowKey, Hashes, Shape};
+use calumma_testenv::Counting;
 use common::family;
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-/// The system's allocator, which counts for each thread how often it is asked for memory.
-struct Counting;
-
-// SAFETY: every call goes on to the system's allocator as it came; counting allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, memory: Memory) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps the contract of `alloc`, which is the same.
-        unsafe { System.alloc(memory) }
-    }
-
-    unsafe fn dealloc(&self, start: *mut u8, memory: Memory) {
-        // SAFETY: the caller keeps the contract of `dealloc`; all memory is the system's.
-        unsafe { System.dealloc(start, memory) }
-    }
-}
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
-
-/// How often `work` asks for memory.
-fn allocations(work: impl FnOnce()) -> usize {
-    let before = ALLOCATIONS.get();
-    work();
-    ALLOCATIONS.get() - before
-}
 
 fn keys() -> Vec<FlowKey> {
     (0..200).map(|n| FlowKey::from_words(0x0A00_0000 + n % 70, n, 443, 6)).collect()
@@ -58,7 +26,7 @@ fn bursts_take_no_memory() {
         let mut egress = EgressGroup::new(&layout, attention).unwrap();
         let keys = keys();
         let mut hierarchies = [Hierarchy::default(); BURST];
-        let taken = allocations(|| {
+        let taken = Counting::during(|| {
             for keys in keys.chunks(BURST) {
                 let hierarchies = &mut hierarchies[..keys.len()];
                 ingress.record_burst(&family, keys, hierarchies);
@@ -78,7 +46,7 @@ fn packets_that_no_bucket_holds_take_no_memory() {
     let family = family(3);
     let mut egress = EgressGroup::new(&layout, attention).unwrap();
     let keys = keys();
-    let taken = allocations(|| {
+    let taken = Counting::during(|| {
         for keys in keys.chunks(BURST) {
             let hierarchies = [Hierarchy::SampledLl; BURST];
             let misfits = egress.record_burst(&family, keys, &hierarchies[..keys.len()]);
@@ -105,7 +73,7 @@ fn single_packets_and_the_algebra_take_no_memory() {
         let mut ingress = IngressGroup::new(&layout, attention, 1).unwrap();
         let keys = keys();
         let mut hashes = vec![Hashes::default(); keys.len()];
-        let taken = allocations(|| {
+        let taken = Counting::during(|| {
             family.hash_burst(&keys, &mut hashes);
             for (key, hashes) in keys.iter().zip(&hashes) {
                 one.insert(&family, key, 3);
@@ -125,5 +93,5 @@ fn single_packets_and_the_algebra_take_no_memory() {
 
 #[test]
 fn the_count_sees_what_does_take_memory() {
-    assert!(allocations(|| drop(FermatSketch::<FlowKey>::new(Shape::default()))) > 0);
+    assert!(Counting::during(|| drop(FermatSketch::<FlowKey>::new(Shape::default()))) > 0);
 }

@@ -1,39 +1,14 @@
 //! Nothing that runs once a packet takes memory, whatever finds no room.
 
-#![allow(unsafe_code)]
-
 #[expect(dead_code, reason = "other tests use more of it")]
 mod samples;
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 
 use calumma_plane::Record;
 use calumma_sketch::FlowKey;
 use calumma_sketchint::plane::{Leaving, SinkWindow};
+use calumma_testenv::Counting;
 
 use samples::{clock, layout, record, stack};
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-/// The system's allocator, which counts for each thread how often it is asked for memory.
-struct Counting;
-
-// SAFETY: every call goes on to the system's allocator as it came; counting allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, memory: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps the contract of `alloc`, which is the same.
-        unsafe { System.alloc(memory) }
-    }
-
-    unsafe fn dealloc(&self, start: *mut u8, memory: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`; all memory is the system's.
-        unsafe { System.dealloc(start, memory) }
-    }
-}
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
@@ -58,10 +33,10 @@ fn taken_by(mut record: SinkWindow<FlowKey, ()>) -> usize {
             let stacks: [_; 32] = std::array::from_fn(|at| (at % 3 > 0).then_some(&all[at]));
             let polled_ns = clock().start_of(1000);
             let leaving = Leaving { keys: &keys, hashes: None, polled_ns };
-            let before = ALLOCATIONS.get();
-            record.record(&leaving, &stacks);
-            record.record_own(&leaving, &[700; 32]);
-            taken += ALLOCATIONS.get() - before;
+            taken += Counting::during(|| {
+                record.record(&leaving, &stacks);
+                record.record_own(&leaving, &[700; 32]);
+            });
         }
         let totals = record.frame(0, 1).totals;
         let refused = [totals.paths_full, totals.nodes_full, totals.keys_full, totals.rows_evicted];
@@ -73,7 +48,5 @@ fn taken_by(mut record: SinkWindow<FlowKey, ()>) -> usize {
 
 #[test]
 fn the_count_sees_what_does_take_memory() {
-    let before = ALLOCATIONS.get();
-    drop(vec![1]);
-    assert_eq!(ALLOCATIONS.get() - before, 1);
+    assert_eq!(Counting::during(|| drop(vec![1])), 1);
 }

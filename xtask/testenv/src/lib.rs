@@ -1,10 +1,11 @@
 //! What tests ask of the machine they run on: programs, captures of real traffic, time, network
-//! namespaces, collectors. A dev-dependency only.
+//! namespaces, collectors, memory. A dev-dependency only.
 //!
 //! A test that lacks something calls [`skip`] and returns. Under `CI=true` it fails instead, so
 //! that nothing counts as tested that was not. `cargo xtask test` names a file in
 //! `CALUMMA_SKIPPED`; skipped tests are listed there, and counted as skipped instead of passed.
 
+mod memory;
 mod namespace;
 mod nfcapd;
 
@@ -13,6 +14,7 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+pub use memory::Counting;
 pub use namespace::{Namespace, run};
 pub use nfcapd::Nfcapd;
 
