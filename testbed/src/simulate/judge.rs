@@ -4,13 +4,13 @@
 //! itself nor a copy, under whatever mark, address or delay; a report that claims to be certain
 //! must not say so of any other, and must say so of every one that it can know of.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use calumma_controller::report::{Amendment, Change, EdgeReport, EpochReport, Flow, LossClass};
 use calumma_sketch::WideKey;
 use serde::Serialize;
 
-use super::truth::{EpochTruth, FlowTruth};
+use super::truth::{EpochTruth, FlowTruth, Sent};
 
 /// What a report claims and is not so.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -74,8 +74,9 @@ impl EpochTruth {
     /// Holds a report against the truth, as far as it claims to be certain.
     ///
     /// * It must count every packet that entered, edge by edge, where all flows are listed; the
-    ///   size of each heavy hitter must lie between its bounds, no larger flow may be missing where
-    ///   all are listed, and as many flows have entered as it says without an error.
+    ///   size of each heavy hitter must lie between its bounds, no flow above the threshold may be
+    ///   missing where all are listed, and as many flows have entered as it says without an error.
+    /// * The same of heavy changes, of which both sizes must lie between their bounds.
     /// * Where the encoders came out complete, no flow may be said to have lost more packets than
     ///   are missing, of those that carried an encoding.
     /// * Of flows that links did no more to than lose and copy packets, it must say exactly how
@@ -114,10 +115,8 @@ impl EpochTruth {
     fn judge_edge(&self, (at, report): (usize, &EdgeReport), judgement: &mut Judgement) {
         let mut wrong = |words| judgement.wrong.push(Wrong { flow: None, false_lost: 0, words });
         let name = &report.edge;
-        let mut sizes: HashMap<Flow, u64> = HashMap::new();
-        for flow in self.flows.iter().filter(|flow| flow.edge as usize == at && flow.packets > 0) {
-            *sizes.entry(Flow::from(&flow.key)).or_default() += u64::from(flow.packets);
-        }
+        let flows = self.flows.iter().filter(|flow| flow.edge as usize == at);
+        let sizes = sizes_of(flows.map(|flow| (&flow.key, flow.packets)));
         let entered: u64 = sizes.values().sum();
         if report.packets_in.is_some_and(|packets| packets != entered) {
             wrong(format!("{name}: {:?} packets entered, not {entered}", report.packets_in));
@@ -127,18 +126,69 @@ impl EpochTruth {
         {
             wrong(format!("{name}: {flows} flows entered, not {}", sizes.len()));
         }
-        let hitters = &report.heavy_hitters;
-        for hitter in hitters {
-            let size = sizes.remove(&hitter.flow).unwrap_or(0);
+        let size_of = |flow: &Flow| sizes.get(flow).copied().unwrap_or(0);
+        for hitter in &report.heavy_hitters {
+            let size = size_of(&hitter.flow);
             if !(hitter.size_min.unwrap_or(hitter.size)..=hitter.size).contains(&size) {
                 wrong(format!("{name}: {hitter:?}, but {size} packets entered"));
             }
         }
-        let least = hitters.iter().map(|hitter| hitter.size).min();
-        let Some(least) = least.filter(|_| report.heavy_hitters_complete) else { return };
-        for (flow, size) in sizes.iter().filter(|(_, size)| **size > least) {
-            wrong(format!("{name}: {flow} with {size} packets is no hitter, one of {least} is"));
+        if let Some(tasks) = self.tasks.filter(|_| report.heavy_hitters_complete) {
+            let listed = report.heavy_hitters.iter().map(|hitter| hitter.flow);
+            let listed: HashSet<Flow> = listed.collect();
+            let is_large = |size: u64| size > tasks.heavy_hitter;
+            for (flow, size) in
+                sizes.iter().filter(|&(flow, &size)| is_large(size) && !listed.contains(flow))
+            {
+                wrong(format!("{name}: {flow} with {size} packets is no heavy hitter"));
+            }
         }
+        for words in self.judge_changes((at, report), &sizes) {
+            wrong(format!("{name}: {words}"));
+        }
+    }
+
+    /// What it says of heavy changes there and is not so; `sizes` are those of what entered.
+    fn judge_changes(
+        &self,
+        (at, report): (usize, &EdgeReport),
+        sizes: &HashMap<Flow, u64>,
+    ) -> Vec<String> {
+        if report.heavy_changes_since.is_none() {
+            let (changes, are_all) = (report.heavy_changes.len(), report.heavy_changes_complete);
+            let is_wrong = changes > 0 || are_all;
+            let words = || format!("{changes} heavy changes, all: {are_all}, since no epoch");
+            return is_wrong.then(words).into_iter().collect();
+        }
+        let Some(before) = &self.before else { return Vec::new() };
+        let before = before.iter().filter(|sent| sent.edge as usize == at);
+        let before = sizes_of(before.map(|Sent { key, packets, .. }| (key, *packets)));
+        let size = |of: &HashMap<Flow, u64>, flow: &Flow| of.get(flow).copied().unwrap_or(0);
+        let of = |flow: &Flow| [size(&before, flow), size(sizes, flow)];
+        let mut wrong = Vec::new();
+        for change in &report.heavy_changes {
+            let least = [
+                change.before_min.unwrap_or(change.before),
+                change.after_min.unwrap_or(change.after),
+            ];
+            let most = [change.before, change.after];
+            let truth = of(&change.flow);
+            if (0..2).any(|at| !(least[at]..=most[at]).contains(&truth[at])) {
+                wrong.push(format!("{change:?}, but {truth:?} packets entered"));
+            }
+        }
+        if let Some(tasks) = self.tasks.filter(|_| report.heavy_changes_complete) {
+            let listed = report.heavy_changes.iter().map(|change| change.flow);
+            let listed: HashSet<Flow> = listed.collect();
+            let gone = before.keys().filter(|flow| !sizes.contains_key(flow));
+            for flow in sizes.keys().chain(gone).filter(|flow| !listed.contains(flow)) {
+                let [before, after] = of(flow);
+                if before.abs_diff(after) > tasks.heavy_change {
+                    wrong.push(format!("{flow} from {before} to {after} is no heavy change"));
+                }
+            }
+        }
+        wrong
     }
 
     fn judge_losses(&self, report: &EpochReport, judgement: &mut Judgement) {
@@ -242,6 +292,15 @@ impl EpochTruth {
     }
 }
 
+/// The sizes of these flows, without those of no packets.
+fn sizes_of<'a>(flows: impl Iterator<Item = (&'a WideKey, u32)>) -> HashMap<Flow, u64> {
+    let mut sizes = HashMap::new();
+    for (key, packets) in flows.filter(|(_, packets)| *packets > 0) {
+        *sizes.entry(Flow::from(key)).or_default() += u64::from(packets);
+    }
+    sizes
+}
+
 /// What a report must say of a flow, and what it says.
 #[derive(Debug, Default)]
 struct Expected {
@@ -313,7 +372,8 @@ impl Expected {
 mod tests {
     use super::*;
     use calumma_chamelemon::Run;
-    use calumma_controller::report::{HeavyHitter, Loss, Surplus, sample};
+    use calumma_controller::analyse::Tasks;
+    use calumma_controller::report::{HeavyChange, HeavyHitter, Loss, Surplus, sample};
 
     /// A report that claims to be certain, and of the flow with source port `port` that it lost or
     /// had too many packets.
@@ -370,12 +430,7 @@ mod tests {
 
     #[test]
     fn sizes_at_an_edge_lie_between_their_bounds_and_none_is_missing() {
-        let mut truth = EpochTruth::default();
-        for (port, packets) in [(1, 700), (2, 90), (3, 800)] {
-            let mut flow = FlowTruth::new(key(port), 0);
-            flow.packets = packets;
-            truth.flows.push(flow);
-        }
+        let truth = sent(&[(1, 700), (2, 90), (3, 800)]);
         let judged = |change: &dyn Fn(&mut EdgeReport)| {
             let mut edge = sample().edges.remove(0);
             let hitter = |port, size, size_min| {
@@ -385,6 +440,8 @@ mod tests {
             edge.packets_in = Some(1590);
             (edge.cardinality, edge.cardinality_error) = (Some(3.0), Some(0.0));
             edge.heavy_hitters = vec![hitter(3, 800, None), hitter(1, 710, Some(690))];
+            (edge.heavy_changes_since, edge.heavy_changes) = (None, Vec::new());
+            edge.heavy_changes_complete = false;
             change(&mut edge);
             let mut judgement = Judgement::default();
             truth.judge_edge((0, &edge), &mut judgement);
@@ -394,7 +451,8 @@ mod tests {
         assert_eq!(judged(&|edge| edge.packets_in = Some(1591)), 1);
         assert_eq!(judged(&|edge| edge.cardinality = Some(2.0)), 1);
         assert_eq!(judged(&|edge| edge.heavy_hitters[1].size_min = None), 1);
-        assert_eq!(judged(&|edge| edge.heavy_hitters.truncate(0)), 0, "no threshold is known");
+        assert_eq!(judged(&|edge| edge.heavy_hitters.truncate(0)), 2);
+        assert_eq!(judged(&|edge| edge.heavy_hitters.truncate(1)), 1, "one below all that are");
         assert_eq!(judged(&|edge| edge.heavy_hitters.rotate_left(1)), 0);
         assert_eq!(judged(&|edge| edge.heavy_hitters = vec![edge.heavy_hitters[1]]), 1);
         let lacks = |edge: &mut EdgeReport| {
@@ -402,6 +460,56 @@ mod tests {
             edge.heavy_hitters_complete = false;
         };
         assert_eq!(judged(&lacks), 0);
+    }
+
+    /// The truth of flows of as many packets, by source port, where 500 are many and a change by
+    /// more than 250 is heavy.
+    fn sent(flows: &[(u16, u32)]) -> EpochTruth {
+        let flow = |&(port, packets): &(u16, u32)| {
+            let mut flow = FlowTruth::new(key(port), 0);
+            flow.packets = packets;
+            flow
+        };
+        let tasks = Some(Tasks { heavy_hitter: 500, heavy_change: 250 });
+        EpochTruth { flows: flows.iter().map(flow).collect(), tasks, ..EpochTruth::default() }
+    }
+
+    #[test]
+    fn both_sizes_of_a_heavy_change_lie_between_their_bounds_and_no_change_is_missing() {
+        let mut truth = sent(&[(1, 300), (2, 90), (3, 40)]);
+        let sent = |port, packets| Sent { key: key(port), edge: 0, packets };
+        truth.before = Some([sent(1, 49), sent(2, 340), sent(4, 251)].into());
+        let change = |port, [before, after]: [u64; 2], before_min| {
+            let flow = Flow::from(&key(port));
+            HeavyChange { flow, before, before_min, after, after_min: None }
+        };
+        let judged = |of: &dyn Fn(&mut EdgeReport)| {
+            let mut edge = sample().edges.remove(0);
+            (edge.heavy_changes_since, edge.heavy_changes_complete) = (Some(11), true);
+            let (new, gone) = (change(1, [50, 300], Some(49)), change(4, [251, 0], None));
+            edge.heavy_changes = vec![new, gone];
+            of(&mut edge);
+            let sizes = sizes_of(truth.flows.iter().map(|flow| (&flow.key, flow.packets)));
+            truth.judge_changes((0, &edge), &sizes).len()
+        };
+        assert_eq!(judged(&|_| {}), 0, "flow 2 changed by 250");
+        assert_eq!(judged(&|edge| edge.heavy_changes.truncate(1)), 1, "a flow that is gone");
+        assert_eq!(judged(&|edge| edge.heavy_changes = vec![edge.heavy_changes[1]]), 1);
+        assert_eq!(judged(&|edge| edge.heavy_changes.clear()), 2);
+        assert_eq!(judged(&|edge| edge.heavy_changes[0].before_min = None), 1);
+        assert_eq!(judged(&|edge| edge.heavy_changes[0].after = 299), 1);
+        assert_eq!(judged(&|edge| edge.heavy_changes[1].after = 1), 1);
+        let lacks = |edge: &mut EdgeReport| {
+            edge.heavy_changes.clear();
+            edge.heavy_changes_complete = false;
+        };
+        assert_eq!(judged(&lacks), 0);
+        assert_eq!(judged(&|edge| edge.heavy_changes_since = None), 1);
+        let mut report = report(&[], &[]);
+        report.edges = sample().edges;
+        let of_edges = |truth: &EpochTruth| truth.judge(&report).wrong;
+        let heavy = |wrong: &Wrong| wrong.words.contains("is no heavy change");
+        assert!(of_edges(&truth).iter().any(heavy), "the whole report's changes are judged");
     }
 
     #[test]

@@ -57,7 +57,9 @@ pub use self::network::Simulation;
 pub use self::software::Lcores;
 pub use self::stay::{Met, Queues, SwitchQuality};
 pub use self::systems::Systems;
-pub use self::truth::{AtSwitches, Came, Entered, EpochTruth, FlowTruth, Stranger, Treatment};
+pub use self::truth::{
+    AtSwitches, Came, Entered, EpochTruth, FlowTruth, Sent, Stranger, Treatment,
+};
 
 /// About when simulations take place, in nanoseconds since the Unix epoch.
 const BEGIN_NS: u64 = 1_700_000_000_000_000_000;

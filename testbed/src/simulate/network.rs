@@ -560,9 +560,12 @@ impl Simulation {
             for amendment in &mut report.amendments {
                 amendment.epoch -= self.first_epoch;
             }
+            for edge in &mut report.edges {
+                let since = &mut edge.heavy_changes_since;
+                *since = since.map(|epoch| epoch.saturating_sub(self.first_epoch));
+            }
             // Others may still report that epoch.
-            let is_last = of < unreported;
-            let truth = if is_last { self.truth.take(of) } else { self.truth.of(of) };
+            let truth = self.truth.reported(of, of >= unreported, self.setup.tasks);
             self.outcomes.push(Outcome { report, truth, frame_bytes: Some(frame_bytes), response });
         }
         if unreported < u64::MAX {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use calumma_chamelemon::{Hierarchy, Run};
+use calumma_controller::analyse::Tasks;
 use calumma_sketch::WideKey;
 
 use super::numbers::Numbers;
@@ -246,6 +247,21 @@ pub struct EpochTruth {
     /// Packets by flow that any link so far has held up, re-marked, or translated from it or into
     /// it, and those of strangers: they may leave the network in any epoch.
     pub disturbed: HashMap<WideKey, u64>,
+    /// What entered in the epoch before, where it is known.
+    pub before: Option<Arc<[Sent]>>,
+    /// What ChameleMon is to report, where that is known.
+    pub tasks: Option<Tasks>,
+}
+
+/// Packets of a flow that entered at an edge in an epoch; one that comes twice sent twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// The flow.
+    pub key: WideKey,
+    /// The edge where it entered.
+    pub edge: u32,
+    /// Packets.
+    pub packets: u32,
 }
 
 /// Traffic that was sent into a network in an epoch.
@@ -310,6 +326,8 @@ pub(super) struct Truths {
     /// The first epoch that is not forgotten.
     from: u64,
     disturbed: HashMap<WideKey, u64>,
+    /// The last epoch that ChameleMon has reported, and what entered in it.
+    last: Option<(u64, Arc<[Sent]>)>,
 }
 
 /// What is known of an epoch.
@@ -329,7 +347,7 @@ impl Known {
         let passed = self.passed.iter().enumerate().flat_map(points);
         let passed = passed.filter(|&(_, packets)| packets > 0).collect();
         let Self { flows, strangers, .. } = self;
-        EpochTruth { flows, came: None, entered: None, passed, strangers, disturbed }
+        EpochTruth { flows, passed, strangers, disturbed, ..EpochTruth::default() }
     }
 }
 
@@ -391,10 +409,19 @@ impl Truths {
         known.into_truth(self.disturbed.clone())
     }
 
-    /// The same, which is then forgotten.
-    pub(super) fn take(&mut self, epoch: u64) -> EpochTruth {
-        let known = self.epochs.remove(&epoch).unwrap_or_default();
-        known.into_truth(self.disturbed.clone())
+    /// What ChameleMon's report on an epoch is held against. What happened in it is then forgotten
+    /// where nobody `still` reports it.
+    pub(super) fn reported(&mut self, epoch: u64, still: bool, tasks: Tasks) -> EpochTruth {
+        let known = match still {
+            true => self.epochs.get(&epoch).cloned(),
+            false => self.epochs.remove(&epoch),
+        };
+        let known = known.unwrap_or_default();
+        let sent = |&FlowTruth { key, edge, packets, .. }: &FlowTruth| Sent { key, edge, packets };
+        let last = self.last.replace((epoch, known.flows.iter().map(sent).collect()));
+        let before = last.filter(|(last, _)| last + 1 == epoch).map(|(_, sent)| sent);
+        let truth = known.into_truth(self.disturbed.clone());
+        EpochTruth { before, tasks: Some(tasks), ..truth }
     }
 
     /// Forgets what entered at an edge in `epoch` and later ones.
