@@ -7,7 +7,7 @@
 //! is its own business. What carries the conversation is a [`Transport`]: [`Tcp`], with TLS or
 //! without, or a [`Pipe`] in a simulation.
 //!
-//! [`Signals`] and [`Supervisor`] are its host's side, [`metrics`] what Prometheus reads.
+//! [`run`], [`Signals`] and [`Supervisor`] are its host's side, [`metrics`] what Prometheus reads.
 
 mod clock;
 mod conversation;
@@ -27,6 +27,6 @@ pub use conversation::{Conversation, Identity, Measurer, Session, SystemOffer, U
 pub use link::MOST_HELD;
 pub use pipe::Pipe;
 pub use role::NodeRole;
-pub use service::{Signals, Supervisor};
+pub use service::{Signals, Supervisor, run};
 pub use stream::check_exposure;
 pub use transport::{Tcp, Transport};

@@ -1,5 +1,7 @@
-//! A switch as a service of its host: signals from the system, and notices to its supervisor.
+//! A switch as a program and service of its host: log and exit code, signals from the system, and
+//! notices to its supervisor.
 
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -8,6 +10,26 @@ use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use tracing::warn;
+use tracing_subscriber::EnvFilter;
+
+/// Runs the program `name` and gives how it ended. Errors are printed; what it logs goes to
+/// standard error, as `RUST_LOG` says, or from `info` on.
+pub fn run(name: &str, program: impl FnOnce() -> anyhow::Result<()>) -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_env_filter(
+            EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info")),
+        )
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .init();
+    match program() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{name}: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
 
 /// Flags that signals raise.
 #[derive(Clone, Debug, Default)]

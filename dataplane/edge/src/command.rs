@@ -12,7 +12,6 @@ use anyhow::Context;
 use calumma_plane::system::System;
 use calumma_ports::client::Client;
 use clap::{Parser, Subcommand};
-use tracing_subscriber::EnvFilter;
 
 use crate::config::Config;
 use crate::{switch, top};
@@ -100,25 +99,13 @@ Examples:
 /// Runs the program by its command line, with these systems, and gives how it ended. Errors are
 /// printed.
 pub fn main_with(systems: &'static [&'static dyn System]) -> ExitCode {
-    tracing_subscriber::fmt()
-        .with_env_filter(
-            EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info")),
-        )
-        .with_writer(std::io::stderr)
-        .with_target(false)
-        .init();
-    let arguments = Arguments::parse();
-    let done = match arguments.command {
-        Some(command) => show(command),
-        None => run(&arguments.run, systems),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("calumma-edge: {error:#}");
-            ExitCode::FAILURE
+    calumma_switch_host::run("calumma-edge", || {
+        let arguments = Arguments::parse();
+        match arguments.command {
+            Some(command) => show(command),
+            None => run(&arguments.run, systems),
         }
-    }
+    })
 }
 
 fn show(

@@ -10,7 +10,6 @@ use anyhow::{Context, anyhow, bail};
 use calumma_bfrt::Info;
 use calumma_wire::Role;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use tracing_subscriber::EnvFilter;
 
 use crate::config::Config;
 use crate::system::{Build, System, Target};
@@ -131,31 +130,19 @@ fn role_of(system: &dyn System, asked: Option<SwitchRole>) -> anyhow::Result<Rol
 
 /// Runs `calumma-switchd` by its command line, with those measurement systems.
 pub fn main_with(systems: &'static [&'static dyn System]) -> ExitCode {
-    tracing_subscriber::fmt()
-        .with_env_filter(
-            EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info")),
-        )
-        .with_writer(std::io::stderr)
-        .with_target(false)
-        .init();
-    let arguments = Arguments::parse();
-    let result = match (arguments.command, &arguments.run.config) {
-        (Some(Command::Contract { system, role, target, controller }), _) => {
-            contract(systems, (&system, role, target.into()), controller.as_deref())
+    calumma_switch_host::run("calumma-switchd", || {
+        let arguments = Arguments::parse();
+        match (arguments.command, &arguments.run.config) {
+            (Some(Command::Contract { system, role, target, controller }), _) => {
+                contract(systems, (&system, role, target.into()), controller.as_deref())
+            }
+            (Some(Command::Fits { description, role, controller }), _) => {
+                fits(systems, (&description, role), controller.as_deref())
+            }
+            (None, Some(config)) => run(systems, config, arguments.run.check),
+            (None, None) => Ok(()),
         }
-        (Some(Command::Fits { description, role, controller }), _) => {
-            fits(systems, (&description, role), controller.as_deref())
-        }
-        (None, Some(config)) => run(systems, config, arguments.run.check),
-        (None, None) => Ok(()),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("calumma-switchd: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    })
 }
 
 fn run(systems: &'static [&'static dyn System], path: &Path, check: bool) -> anyhow::Result<()> {
