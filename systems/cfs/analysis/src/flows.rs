@@ -33,8 +33,8 @@ pub(crate) struct Judged {
     pub(crate) packets: u64,
     pub(crate) bytes: u64,
     node: u32,
-    /// Packets that it had at most, as far as its counts tell: one that entered at several edges
-    /// has the sum of these.
+    /// Packets of it that entered at most, as far as its counts tell: one that entered at several
+    /// edges has the sum of these, and of one that lost packets before a node others have more.
     most: u64,
     /// Nodes that have a count of it.
     pub(crate) hops: u32,
@@ -69,14 +69,16 @@ impl Judged {
         let sum = || at_edges.map(|seen| seen.packets).fold(0, u64::saturating_add);
         let most = || seen.iter().map(|seen| seen.packets).max().unwrap_or(0);
         let (packets, bytes) = if exact { (at.packets, at.bytes) } else { at_least(at) };
+        let is_whole = exact && at.sides == Entry::ENTERED;
         Self {
             packets,
             bytes,
-            most: if exact { at.packets } else { sum().max(most()) },
+            // What was lost before a node is in no count there, and in others' before it.
+            most: if is_whole { at.packets } else { sum().max(most()) },
             node: at.node() as u32,
             hops,
             exact,
-            is_whole: exact && at.sides == Entry::ENTERED,
+            is_whole,
             comes_first: seen.iter().any(|of| of.is_pinned || of.is_single),
             ttls: if has_all { ttls() } else { None },
         }

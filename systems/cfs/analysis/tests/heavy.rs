@@ -13,7 +13,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::json;
 
-use world::{Network, key};
+use world::{Network, count_of, key};
 
 fn heavy(change: u64) -> Network {
     Network::new(json!({ "heavy_change_packets": change, "heavy_packets": change }))
@@ -93,6 +93,32 @@ fn what_entered_and_what_left_are_no_two_counts_of_the_same() {
     network.refuse("e1", 7, 50);
     let found = network.report().findings;
     assert!(!found.heavy_changes_complete && !found.heavy_hitters_complete);
+}
+
+/// All counts add up to what e1 refused, so nothing is without a count. Of a flow that e2 has fewer
+/// packets of than a heavy one has, the switch between had as many.
+#[test]
+fn what_was_lost_before_an_exact_count_entered_all_the_same() {
+    for passed in [120, 130] {
+        let mut network = heavy(125);
+        network.refuse("e1", 1, passed);
+        network.count("s1", 1, passed);
+        network.count("e2", 1, 120);
+        // Another one, of the same source.
+        network.refuse("e1", 2, 20);
+        network.count("e2", 2, 20);
+        let report = network.report();
+        assert_eq!(count_of(&report, 1), Some(("e2", 120, true)), "it is the flow's");
+        let found = &report.findings;
+        assert_eq!(found.flows_total_error, Some(0.0), "all are counted");
+        assert_eq!((found.heavy_hitters.len(), found.heavy_hitters_complete), (0, passed < 125));
+        let [prefix] = &found.heavy_prefixes[..] else { panic!("{found:?}") };
+        assert_eq!((prefix.packets, prefix.rest), (140, 140));
+        assert!(prefix.packets_high >= Some(passed + 20) && prefix.rest_high >= Some(passed + 20));
+        // It is one of 64 to 127 packets, or of more.
+        let sizes = found.size_distribution.as_ref().unwrap();
+        assert_eq!((sizes[6].from, sizes[6].low), (64, f64::from(u8::from(passed < 128))));
+    }
 }
 
 /// A host that has moved may have sent to another edge in the window before.
