@@ -45,6 +45,11 @@ impl Sums {
         }
     }
 
+    /// Leaves out so many of a window's packets without a mark, which another one has as well.
+    pub fn leave_out_unmarked(&mut self, packets: u64) {
+        self.totals.unmarked = self.totals.unmarked.saturating_sub(packets);
+    }
+
     /// The sums by the names of the switch's totals: packets, but for flows `admitted`, `evicted`,
     /// `refused`, `inexact` and `guard`.
     pub fn named(&self) -> [(&'static str, u64); 17] {

@@ -1,7 +1,7 @@
 //! Hops that marks say: packets of a flow pass some of the switches between two edges, each packet
 //! others, while tables are full and windows turn. Each switch raises the number, flows are graded
 //! by that of their first packet, what is said to be exact is what came, and packets leave as they
-//! entered. And packets that enter without a mark.
+//! entered. And packets that have no mark, as they enter or on their way.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use calumma_cfs::frames::{Graded, Hop, Setup, salt};
 use calumma_plane::Carrier;
-use calumma_plane::carrier::{Shim, Way};
+use calumma_plane::carrier::{Shim, Tos, Way};
 use calumma_plane::packet::{Frame, Packet};
 use calumma_plane::secret::hash_key;
 use calumma_plane::system::SessionContext;
@@ -153,5 +153,33 @@ fn what_enters_without_a_mark_leaves_no_switch_between_in_doubt() {
         switch.advance_to(clock().start_of(FIRST_EPOCH) + 8 * EPOCH_NS);
         let totals = &switch.windows[&FIRST_EPOCH].totals;
         assert_eq!((totals.packets, totals.unmarked), (0, 1 + unmarked), "{payload} {flags:x}");
+    }
+}
+
+/// A packet that has lost its mark on the way may be of either window that is open as it comes.
+#[test]
+fn a_packet_without_a_mark_is_noted_in_each_window_that_is_open() {
+    let setup = Setup { hop: Setup::default().hop, ..setup(0, Graded::Fold) };
+    let carrier = Carrier::SignedTos(Tos::default());
+    let net = Net { carrier, keys: KeyKind::Dual, setup };
+    let start = clock().start_of(FIRST_EPOCH);
+    let boundary = start + WINDOW * EPOCH_NS;
+    // Where packets of the next window come before this clock flips, and those of the last one
+    // after it did.
+    for (at_ns, noted) in [
+        (boundary - EPOCH_NS / 2, [7, 0]),
+        (boundary - 1000, [7, 7]),
+        (boundary + 1000, [7, 7]),
+        (boundary + EPOCH_NS / 2, [0, 7]),
+    ] {
+        let mut edge = Switch::new(&net, 1, 1);
+        edge.advance_to(at_ns);
+        let mut unmarked: Vec<_> = (0..7).map(|n| frame(&flow(n, net.keys), 60, 20)).collect();
+        edge.pass_all(0, Path::Leave, &mut unmarked);
+        edge.advance_to(start + 12 * EPOCH_NS);
+        let of = |epoch: u64| edge.windows[&epoch].totals.unmarked;
+        let once = edge.totals()["cfs.unmarked"];
+        let noted_in = [of(FIRST_EPOCH), of(FIRST_EPOCH + WINDOW)];
+        assert_eq!((noted_in, once), (noted, 7), "{at_ns}, and the boundary at {boundary}");
     }
 }

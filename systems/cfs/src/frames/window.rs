@@ -50,7 +50,8 @@ pub struct Totals {
     /// Flows that got no entry although their rank was small enough, since dozens agreed in their
     /// hashes.
     pub crowded: u64,
-    /// Packets without a mark that says their window: not recorded.
+    /// Packets without a mark that says their window: not recorded. Each is in all windows that it
+    /// may be of.
     pub unmarked: u64,
     /// Packets that came with a claim.
     pub claimed_in: u64,

@@ -95,13 +95,18 @@ impl<K: Key> OnLcore<K> {
         claimed
     }
 
-    /// Notes packets that nobody can say the window of.
+    /// Notes packets that nobody can say the window of: each may be of any window that is open.
+    /// Around a boundary these are two.
     #[inline]
     fn note_unmarked(&mut self, packets: u64) {
-        if packets > 0
-            && let Some(window) = self.slots.current()
-        {
-            window.group.share.sums.unmarked += packets;
+        if packets == 0 {
+            return;
+        }
+        for (nth, Recorded { group, .. }) in self.slots.open().enumerate() {
+            group.share.sums.unmarked += packets;
+            if nth > 0 {
+                group.share.sums.unmarked_again += packets;
+            }
         }
     }
 }
@@ -164,7 +169,10 @@ impl<K: Key> LcoreSystem<K> for OnLcore<K> {
 
     /// Packets of a run have no headers to be read: they are not recorded, and that is counted.
     fn enter_run(&mut self, _key: &K, packets: u32, _counters: &mut Counters) -> Run {
-        self.note_unmarked(packets.into());
+        // They are stamped with the epoch that runs.
+        if let Some(Recorded { group, .. }) = self.slots.current() {
+            group.share.sums.unmarked += u64::from(packets);
+        }
         Run::unencoded(packets)
     }
 

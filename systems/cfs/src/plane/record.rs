@@ -68,8 +68,10 @@ pub(super) struct Sums {
     pub(super) refused: u64,
     /// Those that evicted entries had counted.
     pub(super) evicted: u64,
-    /// Those without a mark that says their window.
+    /// Those without a mark that says their window, which may be this one.
     pub(super) unmarked: u64,
+    /// Those of them that another window has noted as well.
+    pub(super) unmarked_again: u64,
     /// Those that came claimed, all that were recorded.
     pub(super) claimed_in: u64,
     /// Those that went on claimed.

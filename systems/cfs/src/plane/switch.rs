@@ -160,15 +160,21 @@ impl OnSwitch {
         }
     }
 
-    fn window(&self, finished: FinishedSide<'_>) -> Option<frames::Window> {
+    /// What is sent of a window, and how many of its packets without a mark are noted with another
+    /// one, too.
+    fn window(&self, finished: FinishedSide<'_>) -> Option<(frames::Window, u64)> {
         let narrow = finished.record.get::<Window<FlowKey>>();
         let wide = finished.record.get::<Window<WideKey>>();
         // Its first packets came from edges whose clocks are ahead.
         let clock = self.common.clock;
         let since_ns = clock.start_of(finished.epoch).saturating_sub(clock.guards().clock_ns);
         let changed = self.routes.changed_since(since_ns);
-        let frame = narrow.map(|record| record.group.frame(self.hash_key, changed));
-        frame.or_else(|| Some(wide?.group.frame(self.hash_key, changed)))
+        if let Some(record) = narrow {
+            let Recorded { group, .. } = record;
+            return Some((group.frame(self.hash_key, changed), group.unmarked_again()));
+        }
+        let Recorded { group, .. } = wide?;
+        Some((group.frame(self.hash_key, changed), group.unmarked_again()))
     }
 }
 
@@ -199,9 +205,10 @@ impl SwitchSystem for OnSwitch {
         let (body, notes) = match finished.side {
             SideKind::Ingress => (Vec::new(), Vec::new()),
             SideKind::Egress | SideKind::Transit => {
-                let window = self.window(finished)?;
+                let (window, unmarked_again) = self.window(finished)?;
                 let mut counted = self.counted.get();
                 counted.add(&window);
+                counted.leave_out_unmarked(unmarked_again);
                 self.counted.set(counted);
                 let notes = vec![
                     ("entries", Some(window.entries.len() as u64)),

@@ -152,6 +152,12 @@ impl<K: Key> Window<K> {
             ends: self.common.setup.ends.then(|| Ends::frame(&ends, self.common.setup.sums)),
         }
     }
+
+    /// Packets without a mark that another window has noted as well.
+    pub(super) fn unmarked_again(&self) -> u64 {
+        let shares = std::iter::once(&self.share).chain(&self.others);
+        shares.map(|share| share.sums.unmarked_again).sum()
+    }
 }
 
 /// Adds what an lcore's table does not keep, `surplus` being what it has too much of.
