@@ -174,3 +174,37 @@ fn what_can_be_pinned_depends_on_the_version() {
     assert_eq!((held.setup, held.epoch, held.plan), (setup.encode(), 140, of(5)));
     assert!(begin(PINS_SINCE, of(65)).is_err());
 }
+
+/// What goes from host to host comes before all but pinned flows. Of two lcores one has room for
+/// these and the other one has not, or both have: a limit says that such flows were admitted.
+#[test]
+fn a_limit_is_said_only_where_it_holds_for_what_comes_first_at_each_lcore() {
+    let net = net(KeyKind::Ipv4);
+    let start = clock().start_of(FIRST_EPOCH);
+    let limit = |local: [u32; 2], others: [u32; 2]| {
+        let mut edge = Switch::new(&net, 1, 2);
+        edge.advance_to(start + 1);
+        for lcore in 0..2 {
+            let first = 2_000 * lcore as u32;
+            for number in first..first + local[lcore] {
+                let mut packet = frame(&flow(number, net.keys), 64, 20);
+                edge.pass_all(lcore, Path::Cross, std::slice::from_mut(&mut packet));
+            }
+            for number in first + 1_000..first + 1_000 + others[lcore] {
+                let mut packet = frame(&flow(number, net.keys), 64, 20);
+                edge.pass_all(lcore, Path::Enter, std::slice::from_mut(&mut packet));
+            }
+        }
+        edge.advance_to(start + 2 * WINDOW * EPOCH_NS);
+        let window = &edge.windows[&FIRST_EPOCH];
+        assert!(window.totals.refused + window.totals.evicted > 0);
+        window.limit.map(|limit| limit.class())
+    };
+    // Each has half of 256 entries.
+    assert_eq!(limit([20, 20], [600, 600]), Some(2));
+    assert_eq!(limit([600, 600], [0, 600]), Some(1));
+    assert_eq!(limit([600, 20], [0, 600]), None);
+    assert_eq!(limit([600, 20], [0, 20]), None);
+    // A few more than it holds are taken out as the window ends.
+    assert_eq!(limit([20, 20], [130, 130]), Some(2));
+}

@@ -359,7 +359,7 @@ fn node_report(setup: &Setup, node: &NodeView<'_>, with_more: Option<Coverage>) 
     let share = |grade: u32| f64::from(grade) / GRADES;
     let class = limit.and_then(|limit| CLASSES.get(usize::from(limit.class())).copied());
     let Estimate { value, standard_error } = flows.estimate();
-    let Sums { exact, counted, pinned } = node.sums;
+    let Sums { exact, counted, pinned, .. } = node.sums;
     NodeReport {
         node: node.name.to_owned(),
         role: node.role.name().to_owned(),

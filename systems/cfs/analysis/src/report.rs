@@ -181,7 +181,8 @@ pub struct NodeReport {
     /// Packets that went on with one.
     pub claimed_out: u64,
     /// The class of the worst flow that was still admitted at the end: `pinned`, `single`,
-    /// `unclaimed`, `claimed`, or `all` where none was refused.
+    /// `unclaimed`, `claimed`, or `all` where none of these holds for the whole table: a part of it
+    /// refused none, or some parts had no room for all that come first.
     pub threshold_class: String,
     /// Its grade within the class, 0 to 1.
     pub threshold: f64,

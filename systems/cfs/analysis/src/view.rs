@@ -62,6 +62,8 @@ pub(crate) struct Sums {
     pub(crate) counted: u64,
     /// Entries of flows that were pinned.
     pub(crate) pinned: u64,
+    /// Entries of flows that go from host to host of one edge.
+    single: u64,
 }
 
 impl Sums {
@@ -72,6 +74,7 @@ impl Sums {
         for entry in &node.window.entries {
             of.counted += entry.packets;
             of.pinned += u64::from(entry.rank.class() == PINNED);
+            of.single += u64::from(entry.rank.class() == SINGLE);
         }
         of
     }
@@ -103,9 +106,14 @@ impl<'a> NodeView<'a> {
     }
 
     /// Whether its table had room for all flows that come before those that are chosen by their
-    /// hashes.
+    /// hashes. No limit, and that of rows, is of those parts that had most room: others may have
+    /// had none for flows that come first.
     pub(crate) fn has_room_for_first(&self) -> bool {
-        self.window.limit.is_none_or(|limit| limit.class() > SINGLE)
+        let Totals { evicted, refused, filtered, crowded, .. } = self.window.totals;
+        match self.window.limit.filter(|_| !self.has_rows) {
+            Some(limit) => limit.class() > SINGLE,
+            None => self.sums.single == 0 || [evicted, refused, filtered, crowded] == [0; 4],
+        }
     }
 
     /// What it noted of packets that no entry has and that came on a side. `None` where it notes

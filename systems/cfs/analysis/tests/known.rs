@@ -72,6 +72,37 @@ fn where_a_table_has_no_room_for_those_there_is_no_estimate() {
     assert!(!found.superspreaders_complete && !found.superspreaders_likely_complete);
 }
 
+/// Rows, and lcores' tables, are full one by one: of one that has no room for such flows, no limit
+/// of the whole table says so.
+#[test]
+fn where_a_part_of_the_table_may_have_no_room_for_those_there_is_no_estimate() {
+    let estimated = |has_rows: bool, local: u8, limit: Option<Rank>, refused: u32| {
+        let mut network = three_edges(json!({ "superspreader": 20, "hosts": "fixed" }));
+        network.rows = if has_rows { vec![0] } else { Vec::new() };
+        for to in 0..30 {
+            let entry = network.count_of(0, &flow(1, 100 + to, 7), 5, (Entry::ENTERED, 64));
+            (entry.rank, entry.local) = (Rank::new(local, entry.rank.grade()), true);
+        }
+        for to in 0..refused {
+            network.refuse_of(0, &flow(2, 100 + to, 7), 5, Entry::ENTERED);
+        }
+        network.at("e1").limit = limit;
+        let found = network.report().findings;
+        let spread = source(&found, 1).unwrap();
+        assert!(spread.certain && spread.low >= 30.0, "{spread:?}");
+        let nothing = found.size_distribution.is_none() && !found.superspreaders_likely_complete;
+        assert!(spread.estimate.is_some() || nothing, "{found:?}");
+        spread.estimate.is_some()
+    };
+    let unclaimed = Some(Rank::new(UNCLAIMED, 1 << 28));
+    for limit in [None, unclaimed] {
+        assert!(!estimated(true, SINGLE, limit, 30), "{limit:?}");
+        assert!(estimated(true, UNCLAIMED, limit, 30), "as nobody has any: {limit:?}");
+    }
+    assert!(estimated(true, SINGLE, None, 0));
+    assert!(!estimated(false, SINGLE, None, 30) && estimated(false, SINGLE, unclaimed, 30));
+}
+
 /// All flows from e1 to e2 are counted there, and none of those to e3 anywhere.
 #[test]
 fn a_source_whose_flows_all_have_a_count_is_no_superspreader_for_certain() {

@@ -104,7 +104,9 @@ pub struct Window {
     pub hash_key: u64,
     /// Whether its routes changed in the window, or may have.
     pub routes_changed: bool,
-    /// The largest rank with which flows were still admitted at the end; `None` where all were.
+    /// The largest rank with which flows were still admitted at the end; `None` where a part of the
+    /// table, of an lcore or a row, admitted all, or where some parts had no room for all that come
+    /// first and others had.
     pub limit: Option<Rank>,
     /// The grade from which on it claimed no flow; `None` where it claimed all.
     pub theta: Option<u32>,

@@ -20,6 +20,9 @@ use super::recording::{put, write_back};
 use crate::frames::{self, Entry, Suspects, Totals, Uncounted};
 use crate::lives::Lives;
 
+/// The class of flows from host to host of one edge, which come before all but pinned ones.
+const SINGLE: u8 = 1;
+
 /// What a table that keeps the flow has counted of it.
 struct Part {
     key: WideKey,
@@ -67,9 +70,12 @@ impl<K: Key> Window<K> {
         let mut totals = Totals { memory, ..Totals::default() };
         let mut parts: Vec<Part> = Vec::new();
         let mut evicted = vec![HashSet::new(); shares.len()];
+        let mut limits: Vec<Option<Rank>> = Vec::with_capacity(shares.len());
         for (at, share) in shares.iter().enumerate() {
             let (kept, surplus) = share.table.split();
             add(&mut totals, share, &surplus);
+            let worst_kept = kept.iter().map(|flow| flow.rank).max();
+            limits.push(if surplus.is_empty() { share.table.limit() } else { worst_kept });
             let gone = surplus.iter().map(|flow| (*flow.key, Lives::from(flow.value)));
             let gone = gone.filter(|(_, lives)| lives.are_suspect());
             suspects.extend(gone.filter_map(|(key, lives)| Some((wide(&key)?, lives))));
@@ -131,8 +137,6 @@ impl<K: Key> Window<K> {
             Suspects { flows, missed }
         };
         let suspects = self.guard.as_ref().map(looked_for);
-        // A flow above the largest limit was admitted nowhere.
-        let limits: Option<Vec<Rank>> = shares.iter().map(|share| share.table.limit()).collect();
         let unused = if self.claim { Claims::ALL } else { Claims::NONE };
         let claims = shares.iter().map(|share| share.claims.unwrap_or(unused).limit());
         let theta: Option<Vec<u32>> = claims.collect();
@@ -140,7 +144,7 @@ impl<K: Key> Window<K> {
             keys: K::KIND,
             hash_key,
             routes_changed,
-            limit: limits.and_then(|limits| limits.into_iter().max()),
+            limit: limit_of(limits),
             theta: theta.and_then(|limits| limits.into_iter().max()),
             alpha: self.common.setup.alpha_moves.then_some(self.plan.alpha),
             overrides: self.common.setup.overrides.then_some(self.plan.overrides),
@@ -158,6 +162,16 @@ impl<K: Key> Window<K> {
         let shares = std::iter::once(&self.share).chain(&self.others);
         shares.map(|share| share.sums.unmarked_again).sum()
     }
+}
+
+/// The limit of lcores that have these; `None` where any admits all. A flow above the largest was
+/// admitted nowhere. Where some had no room even for all that come first, and others had, there is
+/// none: the largest would say that all of those were admitted.
+fn limit_of(limits: Vec<Option<Rank>>) -> Option<Rank> {
+    let limits: Vec<Rank> = limits.into_iter().collect::<Option<_>>()?;
+    let largest = limits.iter().copied().max()?;
+    let is_first = |limit: &Rank| limit.class() <= SINGLE;
+    (is_first(&largest) || !limits.iter().any(is_first)).then_some(largest)
 }
 
 /// Adds what an lcore's table does not keep, `surplus` being what it has too much of.
