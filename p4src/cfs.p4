@@ -44,13 +44,13 @@ header bridge_h {
     bit<8> kind;
     bit<8> recorded;
     bit<8> stays;          // 1: from host to host of this switch
-    bit<16> ttl;           // with which it came, if loops are looked for by it; else 0
+    bit<32> ttl;           // with which it came, if loops are looked for by it; else 0
     bit<16> cell;          // where its flow is looked for then
-    bit<16> fingerprint;   // with the bit of the window's group
+    bit<32> fingerprint;   // with the lower bits of the window's number
     bit<16> end;
 }
 
-const bit<16> BRIDGE_BYTES = 11;
+const bit<16> BRIDGE_BYTES = 15;
 
 // What a notice says of a packet that came with another time to live than others of its flow, in a
 // stream for each group.
@@ -230,10 +230,11 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
         hdr.ipv6.traffic_class[3:3] = claim;
     }
 
-    action record_in(bit<1> group, word_t seed_high, word_t seed_low, bit<32> limit,
-                     bit<1> claims) {
+    action record_in(bit<1> group, word_t number, word_t seed_high, word_t seed_low,
+                     bit<32> limit, bit<1> claims) {
         window.is_open = true;
         window.group = group;
+        window.number = number;
         window.seed_high = seed_high;
         window.seed_low = seed_low;
         window.limit = limit;
@@ -348,9 +349,9 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
     }
 
     action watch() {
-        hdr.bridge.ttl = 8w0 ++ ttl;
+        hdr.bridge.ttl = 24w0 ++ ttl;
         hdr.bridge.cell = CELL(meta.hashes.low1);
-        hdr.bridge.fingerprint = meta.hashes.high1[14:0] ++ window.group;
+        hdr.bridge.fingerprint = meta.hashes.high1 ++ window.number;
     }
 
     apply {
@@ -359,7 +360,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
                     NOTHING, NOTHING,
 #endif
                     NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING };
-        window = { false, 0, 0, 0, 0, false };
+        window = { false, 0, 0, 0, 0, 0, false };
         own = { 0, 0, 0, 0, 0, 0, 0, 0 };
         recorded = NO_MARK;
         claimed = 0;

@@ -7,7 +7,8 @@
 // to live at equal distances, of two to twelve hops, is suspected, and from then on each of its
 // times to live is said once.
 //
-// Cells are never read or cleared: the bit of the window's group is part of the fingerprint.
+// Cells are never read or cleared: the fingerprint has the lower half of the window's number, so
+// that of no window but the one 65,536 before a cell has this one's.
 
 #ifndef CELL_BITS
 #define CELL_BITS 16
@@ -22,15 +23,15 @@ const bit<32> CELLS = 1 << CELL_BITS;
 #endif
 
 struct cell_t {
-    bit<16> fingerprint;
-    bit<16> ttl;
+    bit<32> fingerprint;
+    bit<32> ttl;
 }
 
 // The highest time to live so far of the cell's flow; 0 where the cell had another one.
-control Lives(in bit<16> cell, in bit<16> fingerprint, in bit<16> ttl, out bit<16> before) {
+control Lives(in bit<16> cell, in bit<32> fingerprint, in bit<32> ttl, out bit<32> before) {
     Register<cell_t, bit<16>>(CELLS, { 0, 0 }) highest;
-    RegisterAction<cell_t, bit<16>, bit<16>>(highest) see = {
-        void apply(inout cell_t value, out bit<16> rv) {
+    RegisterAction<cell_t, bit<16>, bit<32>>(highest) see = {
+        void apply(inout cell_t value, out bit<32> rv) {
             rv = 0;
             if (value.fingerprint == fingerprint) {
                 rv = value.ttl;
@@ -129,9 +130,9 @@ control Guard(in headers_t hdr, inout metadata_t meta,
     Said(0, 1) said;
     Said(2, 3) said_beyond;
     Notices(2) notices;
-    bit<16> before;
-    bit<16> above;
-    bit<16> steps;
+    bit<32> before;
+    bit<32> above;
+    bit<32> steps;
     bit<32> one;
     bit<2> word;
     bit<32> near;
@@ -214,7 +215,8 @@ control Guard(in headers_t hdr, inout metadata_t meta,
         lives.apply(hdr.bridge.cell, hdr.bridge.fingerprint, hdr.bridge.ttl,
                     before);
         compare();
-        if (before == 0 || above != 0) {
+        // Every packet has a time to live, so one that is alone has one above none.
+        if (above != 0) {
             is_new = true;
         }
         differences.apply();

@@ -64,6 +64,7 @@ const bit<32> STAYS_ALIKE = 0xC0000000;
 struct window_t {
     bool is_open;
     bit<1> group;
+    word_t number;         // the lower bits of its number, of which the lowest is the group
     word_t seed_high;
     word_t seed_low;
     bit<32> limit;         // the complement of the grade below which flows are claimed

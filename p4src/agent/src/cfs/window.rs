@@ -238,6 +238,7 @@ impl Windows {
             action: "record_in",
             args: vec![
                 ("group", (window & 1) as u32),
+                ("number", (window & 0xFFFF) as u32),
                 ("seed_high", seed >> 16),
                 ("seed_low", seed & 0xFFFF),
                 ("limit", limit),

@@ -97,6 +97,20 @@ impl Watching {
         (window.suspects.expect("it watches"), kept)
     }
 
+    /// Empties the group of the window that begins with an epoch, as the daemon does.
+    fn clear(&mut self, epoch: u64) {
+        let group = ((epoch / 4) & 1) as usize;
+        for source in self.on.setup.needs().sources {
+            let elements = source.elements as usize;
+            for register in &source.registers {
+                let lanes = self.on.switch.read_register_lanes(register).unwrap().len();
+                for at in group * elements..(group + 1) * elements {
+                    self.on.switch.write_register(register, at, &[0, 0][..lanes]).unwrap();
+                }
+            }
+        }
+    }
+
     /// What it says before the window is over.
     fn said_at_once(&self, now_ns: u64) -> Option<(u64, Vec<Suspect>)> {
         let (epoch, body) = self.on.setup.notice(now_ns)?;
@@ -207,6 +221,26 @@ fn flows_that_go_round_are_said_and_no_others_whether_they_have_entries_or_not()
     }
     assert!(named * 100 >= all * 99, "{named} of {all}");
     assert!(named_with_entry > 10, "{named_with_entry} with an entry");
+}
+
+/// In the window between, the cell of its flow sees no packet.
+#[test]
+fn a_flow_that_goes_round_again_two_windows_later_is_said_again() {
+    let mut watching = Watching::new(256);
+    let packet = packet(&mut Numbers(1));
+    for first in [8, 12, 16] {
+        for epoch in first..first + 4 {
+            watching.begin(epoch);
+        }
+        if first != 12 {
+            round(62, 2).chain(round(62, 2)).for_each(|ttl| watching.pass(&packet, first + 3, ttl));
+        }
+        let (suspects, _) = watching.said(first);
+        let said: Vec<WideKey> = suspects.flows.iter().map(|of| of.key).collect();
+        let wanted = if first == 12 { vec![] } else { vec![packet.key.into()] };
+        assert_eq!((said, suspects.missed), (wanted, 0), "the window of epoch {first}");
+        watching.clear(first);
+    }
 }
 
 /// Of what notices were not sent for, or lost, is said how much it was.

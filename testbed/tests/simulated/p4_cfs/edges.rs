@@ -62,7 +62,7 @@ fn fuzzed_packets_pass_an_edge_and_leave_the_same_words() {
 
 fn rig() -> Rig {
     let mut rig = Rig::edge(4);
-    rig.open(0, Window { group: 0, seed: 5, claimed_below: Some(1 << 30) });
+    rig.open(0, Window { number: 0, seed: 5, claimed_below: Some(1 << 30) });
     rig
 }
 
@@ -108,7 +108,7 @@ fn packets_that_come_late_are_counted_so_wherever_they_go() {
 #[test]
 fn a_flow_of_this_edge_alone_comes_before_all_others() {
     let mut rig = Rig::edge(1);
-    rig.open(0, Window { group: 0, seed: 5, claimed_below: None });
+    rig.open(0, Window { number: 0, seed: 5, claimed_below: None });
     for number in 0..40 {
         rig.burst_at(&[(HOST, of_flow(&key(number), 64, 0))]);
     }
@@ -132,7 +132,7 @@ fn pinned_flows_come_before_all_others_in_the_windows_of_their_group() {
         let mut rig = Rig::edge(1);
         let pinned: Vec<u32> = (200..204).collect();
         rig.pin(group, pinned.iter().copied().map(key).collect());
-        rig.open(0, Window { group: 0, seed: 5, claimed_below: Some(1 << 30) });
+        rig.open(0, Window { number: 0, seed: 5, claimed_below: Some(1 << 30) });
         // Two rows, full of flows of this edge alone.
         for number in 100..120 {
             rig.burst_at(&[(LOCAL, of_flow(&key(number), 64, 0))]);
@@ -177,7 +177,7 @@ fn a_flow_that_comes_on_another_side_is_doubted() {
 #[test]
 fn a_packet_between_its_passes_as_the_bit_flips_is_of_its_first_window() {
     let mut rig = rig();
-    rig.open(1, Window { group: 1, seed: 6, claimed_below: Some(1 << 30) });
+    rig.open(1, Window { number: 1, seed: 6, claimed_below: Some(1 << 30) });
     let packet = of_flow(&key(1), 64, 0);
     rig.burst_flipping(&[(HOST, packet.clone())], Some(1));
     rig.compare();
@@ -212,7 +212,7 @@ proptest! {
     ) {
         let mut rig = Rig::edge(1);
         rig.pin(0, pinned.into_iter().map(key).collect());
-        rig.open(0, Window { group: 0, seed, claimed_below: Some(1 << 30) });
+        rig.open(0, Window { number: 0, seed, claimed_below: Some(1 << 30) });
         for burst in bursts {
             let packet = |&(flow, ttl, claimed, strays): &(u8, u8, bool, bool)| {
                 let bytes = with_claim(&of_flow(&key(flow.into()), ttl, 0), claimed);

@@ -38,13 +38,13 @@ impl Guard {
         Self { cell_bits, cells: BTreeMap::new(), numbers: [0; 2], said: Vec::new() }
     }
 
-    /// Sees a packet of a group's window that leaves the switch.
-    pub(super) fn see(&mut self, (key, hashes): (FlowKey, &Hashes), group: u32, ttl: u8) {
+    /// Sees a packet of the window of that number that leaves the switch.
+    pub(super) fn see(&mut self, (key, hashes): (FlowKey, &Hashes), window: u32, ttl: u8) {
         if ttl == 0 {
             return;
         }
         let word = hashes.array_word(1);
-        let fingerprint = (word >> 16 & 0x7FFF) << 1 | group;
+        let (fingerprint, group) = (word & 0xFFFF_0000 | window & 0xFFFF, window & 1);
         let (fallen, said) = Default::default();
         let first = Cell { fingerprint, highest: ttl, fallen, said };
         let Some(cell) = self.cells.get_mut(&(word % (1 << self.cell_bits))) else {

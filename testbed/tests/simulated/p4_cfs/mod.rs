@@ -27,7 +27,7 @@ use twin::{COLUMNS, MOST_COLUMNS, Window};
 /// The window of that number, in which packets carry claims.
 fn window(number: u64) -> Window {
     let claimed_below = Some(if number == 0 { 1 << 32 } else { 700_000_000 * number });
-    Window { group: (number & 1) as u32, seed: window_seed(number), claimed_below }
+    Window { number: number as u32, seed: window_seed(number), claimed_below }
 }
 
 /// The packet with this TTL, timestamp bit and claim, its checksum right.
@@ -216,7 +216,7 @@ proptest! {
         let key = |flow: u8| FlowKey::from_words(u32::from(flow) * 0x0101, 7, 0x0050_0051, 17);
         let mut rig = Rig::with_columns(KeyKind::Ipv4, 1, columns);
         rig.pin(0, pinned.into_iter().map(key).collect());
-        rig.open(0, Window { group: 0, seed, claimed_below: Some(1 << 30) });
+        rig.open(0, Window { number: 0, seed, claimed_below: Some(1 << 30) });
         for burst in bursts {
             let packet = |&(flow, ttl, claimed): &(u8, u8, bool)| {
                 with_claim(&of_flow(&key(flow), ttl, 0), claimed)

@@ -257,7 +257,8 @@ impl Rig {
             let entry = Entry::new("record_in")
                 .exact("ipv6", ipv6)
                 .exact("timestamp_there", bit as u8)
-                .arg("group", window.group)
+                .arg("group", window.group())
+                .arg("number", window.number & 0xFFFF)
                 .arg("seed_high", window.seed >> 16)
                 .arg("seed_low", window.seed & 0xFFFF)
                 .arg("limit", limit)
@@ -352,7 +353,7 @@ impl Rig {
             match (&header, window) {
                 (Some(Header::Flow(key, ip)), Some(window)) => {
                     let seen = Self::seen(*key, way, &bytes[*ip..]);
-                    let of_flow = self.came[window.group as usize].entry(seen.key).or_default();
+                    let of_flow = self.came[window.group() as usize].entry(seen.key).or_default();
                     *of_flow = [of_flow[0] + 1, of_flow[1] + u64::from(seen.len)];
                     match self.twin.first(&window, &seen) {
                         First::Done(claimed) => {

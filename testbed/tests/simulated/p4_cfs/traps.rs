@@ -14,7 +14,7 @@ const SEED: u32 = 0x5EED_0001;
 
 fn rig(row_bits: u32) -> Rig {
     let mut rig = Rig::new(row_bits);
-    rig.open(0, Window { group: 0, seed: SEED, claimed_below: None });
+    rig.open(0, Window { number: 0, seed: SEED, claimed_below: None });
     rig
 }
 
@@ -281,7 +281,7 @@ fn flows_stand_as_the_contract_says() {
         (KeyKind::Dual, 1 << 32),
     ] {
         let mut rig = Rig::with_keys(keys, 12);
-        let window = Window { group: 1, seed: SEED ^ limit as u32, claimed_below: Some(limit) };
+        let window = Window { number: 1, seed: SEED ^ limit as u32, claimed_below: Some(limit) };
         rig.open(0, window);
         for (number, ttl) in (0..4000_u32).zip((0..=u8::MAX).cycle()) {
             let packet = of_flow(&key(number), ttl, 0);

@@ -33,10 +33,17 @@ pub(super) mod event {
 /// How packets of a timestamp bit are recorded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
-    pub(super) group: u32,
+    /// Of the window. Its lowest bit is the group.
+    pub(super) number: u32,
     pub(super) seed: u32,
     /// The grade from which on flows are not claimed; `None` where packets carry no claims.
     pub(super) claimed_below: Option<u64>,
+}
+
+impl Window {
+    pub(super) fn group(&self) -> u32 {
+        self.number & 1
+    }
 }
 
 /// A packet as the table sees it.
@@ -160,7 +167,7 @@ impl Twin {
     pub(super) fn leave(&mut self, window: &Window, seen: &Seen) {
         if self.is_watched {
             let hashes = self.hash(&seen.key);
-            self.guard.see((seen.key, &hashes), window.group, seen.ttl);
+            self.guard.see((seen.key, &hashes), window.number, seen.ttl);
         }
     }
 
@@ -183,7 +190,7 @@ impl Twin {
         let claimed = claims && seen.claimed;
         // Better than a claimed flow is one that is not, 1, than that one of this switch alone, 2,
         // and than that one that is pinned, 3; better than that a smaller grade.
-        let class = if self.pinned[window.group as usize].contains(&seen.key) {
+        let class = if self.pinned[window.group() as usize].contains(&seen.key) {
             3
         } else if seen.single {
             2
@@ -211,7 +218,7 @@ impl Twin {
 
     pub(super) fn first(&mut self, window: &Window, seen: &Seen) -> First {
         let (of, hashes) = (self.belongs(window, seen), self.hash(&seen.key));
-        let group = &mut self.groups[window.group as usize];
+        let group = &mut self.groups[window.group() as usize];
         group.flows.insert(&hashes);
         let row = group.rows.entry(of.row).or_insert_with(|| vec![None; self.columns]);
         let waiting = group.pending.get(&of.pending).copied().unwrap_or_default();
@@ -252,7 +259,7 @@ impl Twin {
         (second, Aim { column, free }): (bool, Aim),
     ) -> bool {
         let of = self.belongs(window, seen);
-        let group = &mut self.groups[window.group as usize];
+        let group = &mut self.groups[window.group() as usize];
         let row = group.rows.entry(of.row).or_insert_with(|| vec![None; self.columns]);
         if let Some(waiting) = group.pending.get_mut(&of.pending) {
             *waiting -= 1;
@@ -312,7 +319,7 @@ impl Twin {
 
     /// A packet of no flow that the table could hold.
     pub(super) fn other(&mut self, window: &Window) {
-        self.groups[window.group as usize].events[event::OTHER] += 1;
+        self.groups[window.group() as usize].events[event::OTHER] += 1;
     }
 
     /// Whether a flow may lack a packet.
