@@ -173,13 +173,15 @@ impl<'a> NodeView<'a> {
     }
 
     /// Whether it watched every flow that it saw for loops: those with an entry, and those without
-    /// by its guard, which had room for all that it suspected. Those of Tofinos watch no IPv6,
-    /// which is in no entry there either.
+    /// by its guard, which had room for all that it suspected. Entries in rows have no times to
+    /// live, and the guard of Tofinos watches all flows but those of IPv6.
     pub(crate) fn has_watched(&self) -> bool {
-        let is_for_all = !self.has_rows || self.window.keys == KeyKind::Ipv4;
-        let has_room = || self.window.suspects.as_ref().is_some_and(|of| of.missed == 0);
-        let has_guard = || is_for_all && has_room();
-        self.is_whole() && (self.has_room_for_all() || has_guard())
+        let has_guard = self.window.suspects.as_ref().is_some_and(|of| of.missed == 0);
+        let has_all = match self.has_rows {
+            true => has_guard && self.others_at_most() == 0,
+            false => has_guard || self.has_room_for_all(),
+        };
+        self.is_whole() && has_all
     }
 }
 

@@ -208,6 +208,17 @@ fn a_loop_that_nobody_watched_for_is_not_said_to_be_none() {
         network.windows[3].suspects = Some(Suspects { flows: Vec::new(), missed: 1 });
     }));
     assert!(unknown(json!({}), &|network| network.windows[3].totals.unmarked = 1));
+    // Entries in rows have no times to live, so that only the guard watches.
+    let rows = |suspects: Option<Suspects>| {
+        move |network: &mut Network| {
+            network.rows = vec![3];
+            network.count_of(3, &flow(1, 2, 3), 5, (Entry::PASSED, 63));
+            network.windows[3].suspects = suspects.clone();
+        }
+    };
+    assert!(!unknown(json!({}), &rows(None)), "it watches, and has no suspect");
+    assert!(unknown(json!({}), &rows(Some(Suspects { flows: Vec::new(), missed: 1 }))));
+    assert!(unknown(json!({ "guard": false }), &rows(None)));
     // Lcores that saw unlike times to live first do not have all that it came with.
     assert!(unknown(json!({}), &|network| {
         let entry = network.count_of(3, &flow(1, 2, 3), 5, (Entry::PASSED, 63));
