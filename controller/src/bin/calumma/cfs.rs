@@ -281,7 +281,7 @@ fn hops(of: &FlowsInWindow) -> String {
     if text.is_empty() {
         let why = match (of.listed < of.monitored, of.complete && of.coverage_low == Some(1.0)) {
             (true, _) => "not among the flows that are listed",
-            (false, true) => "no packet",
+            (false, true) => "no measured packet",
             (false, false) => "not counted",
         };
         let _ = writeln!(text, "{:>12} {why}", of.window);
@@ -427,7 +427,7 @@ mod tests {
         assert_eq!(words(HOPS)[0].len() - 1, lines[0].len());
         let none = |monitored| hops(&flows(&json!([]), monitored)).trim().to_owned();
         assert_eq!(none(2), "1 not among the flows that are listed");
-        assert_eq!(none(1), "1 no packet");
+        assert_eq!(none(1), "1 no measured packet");
     }
 
     #[test]
