@@ -16,7 +16,7 @@ use tracing::{error, info};
 use crate::carrier::needs_tos;
 use crate::config::{Config, HashGenerators, ShiftingMode};
 use crate::keep::Keep;
-use crate::output::{Background, JsonLines, LiveTable, Output, PlainLines};
+use crate::output::{Background, JsonLines, LiveTable, Output, PlainLines, may_wait};
 use crate::server;
 
 /// Collects every edge's sketches, epoch by epoch, and reports which flows lost how many packets,
@@ -167,8 +167,10 @@ fn outputs(arguments: &Arguments) -> anyhow::Result<Vec<Box<dyn Output>>> {
     if !arguments.quiet {
         if stdout().is_terminal() {
             background.add_shown("terminal", LiveTable::new(stdout()))?;
-        } else {
+        } else if may_wait(stdout()).context("standard output")? {
             background.add_shown("terminal", PlainLines::new(stdout()))?;
+        } else {
+            outputs.push(Box::new(PlainLines::new(stdout())));
         }
     }
     outputs.push(Box::new(background));

@@ -23,8 +23,8 @@ const MOST_UNSYNCED: usize = 16;
 /// How often a sink is woken when no report comes.
 const TICK: Duration = Duration::from_secs(1);
 
-/// How long a terminal or a pipe, which may stand still, is waited for at the end, and how often it
-/// is looked for.
+/// How long a terminal or a pipe may stand still at the end before it is waited for no longer, and
+/// how often it is looked for.
 const LAST_LINES: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -78,6 +78,8 @@ pub trait Sink: Send + 'static {
 pub struct SinkStatus {
     name: &'static str,
     accepted: AtomicU64,
+    /// What it has begun to take, notices as well: whether it moves on.
+    begun: AtomicU64,
     dropped: AtomicU64,
     failures: AtomicU64,
 }
@@ -129,10 +131,11 @@ enum Item {
 enum End {
     /// It is waited for, and what it has lost is a failure.
     Whole,
-    /// The same, but it is waited for a moment only, since nobody may read what it writes.
-    Brief,
-    /// It shows reports to somebody: it is waited for a moment, and what was not shown is no
-    /// failure.
+    /// It is waited for while it moves on, since nobody may read what it writes. What it has lost
+    /// is a failure.
+    Moving,
+    /// It shows reports to somebody: it is waited for while it moves on, and what was not shown is
+    /// no failure.
     Shown,
 }
 
@@ -146,9 +149,9 @@ struct Worker {
 }
 
 /// An output whose writes may wait for whoever reads them.
-struct Read<O>(&'static str, O);
+struct Piped<O>(&'static str, O);
 
-impl<O: Output + 'static> Sink for Read<O> {
+impl<O: Output + 'static> Sink for Piped<O> {
     fn name(&self) -> &'static str {
         self.0
     }
@@ -196,7 +199,8 @@ impl Background {
         self.start(sink, kept, End::Whole)
     }
 
-    /// Starts a thread for an output to a pipe: where nobody reads, reports are dropped.
+    /// Starts a thread for an output to a pipe: where nobody reads, reports are dropped, and that
+    /// is a failure at the end.
     ///
     /// # Errors
     /// When the system gives no thread.
@@ -205,10 +209,11 @@ impl Background {
         name: &'static str,
         output: impl Output + 'static,
     ) -> anyhow::Result<()> {
-        self.start(Read(name, output), |_| (), End::Brief)
+        self.start(Piped(name, output), |_| (), End::Moving)
     }
 
-    /// The same for one that somebody looks at, who may not want all of it.
+    /// Starts a thread for an output that somebody looks at, who may not want all of it: where
+    /// nobody reads, reports are dropped, and that is no failure.
     ///
     /// # Errors
     /// When the system gives no thread.
@@ -217,7 +222,7 @@ impl Background {
         name: &'static str,
         output: impl Output + 'static,
     ) -> anyhow::Result<()> {
-        self.start(Read(name, output), |_| (), End::Shown)
+        self.start(Piped(name, output), |_| (), End::Shown)
     }
 
     fn start(
@@ -230,6 +235,7 @@ impl Background {
         let status = Arc::new(SinkStatus {
             name,
             accepted: AtomicU64::new(0),
+            begun: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
             failures: AtomicU64::new(0),
         });
@@ -277,10 +283,16 @@ fn run(
                 for item in std::iter::once(first).chain(reports.try_iter()).take(MOST_UNSYNCED) {
                     match item {
                         Item::Report(published) => some.push(published),
-                        Item::Notice(published) => status.check(sink.notice(&published)),
+                        Item::Notice(published) => {
+                            status.begun.fetch_add(1, Relaxed);
+                            status.check(sink.notice(&published));
+                        }
                     }
                 }
                 status.accepted.fetch_add(some.len() as u64, Relaxed);
+                let some = some.into_iter().inspect(|_| {
+                    status.begun.fetch_add(1, Relaxed);
+                });
                 let taken = keep(&mut sink, some, |problem| status.note(&problem));
                 taken.iter().for_each(|published| kept(&*published.report));
             }
@@ -325,10 +337,10 @@ impl Output for Background {
         let mut lost = Vec::new();
         for Worker { status, sender, thread, end } in self.workers.drain(..) {
             drop(sender);
-            if end != End::Whole && !ends_soon(&thread) {
-                warn!("{}: nobody reads it; what is left is not written", status.name);
-                if end == End::Brief {
-                    lost.push(format!("{}: nobody reads it", status.name));
+            if end != End::Whole && !ends(&thread, &status) {
+                warn!("{}: not read, or too slowly; what is left is not written", status.name);
+                if end == End::Moving {
+                    lost.push(format!("{}: not read, or too slowly", status.name));
                 }
             } else if thread.join().is_err() {
                 lost.push(format!("{} panicked", status.name));
@@ -342,11 +354,15 @@ impl Output for Background {
     }
 }
 
-/// Whether a thread ends within a moment.
-fn ends_soon(thread: &JoinHandle<()>) -> bool {
-    let since = Instant::now();
+/// Whether a sink's thread ends without standing still for [`LAST_LINES`].
+fn ends(thread: &JoinHandle<()>, status: &SinkStatus) -> bool {
+    let mut since = Instant::now();
+    let mut begun = status.begun.load(Relaxed);
     while !thread.is_finished() {
-        if since.elapsed() >= LAST_LINES {
+        let now = status.begun.load(Relaxed);
+        if now != begun {
+            (since, begun) = (Instant::now(), now);
+        } else if since.elapsed() >= LAST_LINES {
             return false;
         }
         std::thread::sleep(LOOK);
@@ -389,6 +405,26 @@ mod tests {
             assert_eq!(background.finish().is_ok(), is_shown);
             drop(still);
         }
+    }
+
+    /// Takes its time for each report, and says when it has it.
+    struct Sluggish(mpsc::Sender<()>);
+
+    impl Output for Sluggish {
+        fn report(&mut self, _: &dyn Report, _: &str) {
+            std::thread::sleep(LAST_LINES / 5);
+            let _ = self.0.send(());
+        }
+    }
+
+    #[test]
+    fn who_reads_slowly_gets_all_at_the_end() {
+        let (has, had) = mpsc::channel();
+        let mut background = Background::default();
+        background.add_pipe("sluggish", Sluggish(has)).unwrap();
+        (0..8).for_each(|_| background.report(&sample(), ""));
+        background.finish().unwrap();
+        assert_eq!(had.iter().count(), 8);
     }
 
     /// Fails to take epoch 3, and to sync epoch 5; says what it did.

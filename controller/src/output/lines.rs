@@ -1,7 +1,8 @@
 //! A file of JSON lines: one report a line, written out at once.
 
 use std::fs::File;
-use std::io::{IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -32,15 +33,23 @@ impl JsonLines {
         Ok(Self { path: path.to_owned(), file, line: Vec::new(), lost: 0 })
     }
 
-    /// Whether writing may wait for whoever is at its other end: a pipe, or a terminal.
+    /// Whether writing may wait for whoever is at its other end.
     ///
     /// # Errors
     /// When that can't be told.
     pub fn may_wait(&self) -> anyhow::Result<bool> {
-        let kind = self.file.metadata().with_context(|| self.path.display().to_string())?;
-        let kind = kind.file_type();
-        Ok(kind.is_fifo() || kind.is_socket() || self.file.is_terminal())
+        may_wait(&self.file).with_context(|| self.path.display().to_string())
     }
+}
+
+/// Whether writing to `output` may wait for whoever is at its other end: a pipe, or a terminal.
+///
+/// # Errors
+/// When that can't be told.
+pub(crate) fn may_wait(output: impl AsFd) -> io::Result<bool> {
+    let file = File::from(output.as_fd().try_clone_to_owned()?);
+    let kind = file.metadata()?.file_type();
+    Ok(kind.is_fifo() || kind.is_socket() || file.is_terminal())
 }
 
 impl Output for JsonLines {

@@ -8,6 +8,7 @@ mod terminal;
 
 pub use background::{Background, Sink, SinkStatus, keep};
 pub use lines::JsonLines;
+pub(crate) use lines::may_wait;
 pub use terminal::{LiveTable, PlainLines};
 
 use std::sync::{Arc, mpsc};
