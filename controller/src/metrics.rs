@@ -43,7 +43,7 @@ const KNOWN_COUNTERS: [&str; 20] = [
 ];
 
 /// What switches of the release before count as totals, and is none: it goes down as well.
-const GAUGES: [&str; 2] = ["neighbours", "slow_path.waiting"];
+pub(crate) const GAUGES: [&str; 2] = ["neighbours", "slow_path.waiting"];
 
 /// Counters of one switch that are shown of known families: more than a software edge with 64 ports
 /// has. Names come from the network, so there is a bound.

@@ -440,7 +440,7 @@ impl Inbounds<'_> {
         let Self { hub, node, connection, lanes, gate, .. } = self;
         let (hub, node, connection) = (*hub, *node, *connection);
         if let NodeFrame::Side(side) = &mut frame {
-            hub.count(node, connection, side);
+            hub.count(node, side);
         }
         let (system, epoch) = (frame.system(), frame.epoch());
         let lane = lanes.borrow().iter().find(|lane| lane.id() == system).cloned();

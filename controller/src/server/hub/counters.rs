@@ -1,44 +1,46 @@
 //! The totals that nodes count, as they say them beside the sides of epochs.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
-use calumma_wire::{Side, SideKind, SystemId};
+use calumma_wire::Side;
 
 use super::{Hub, lock};
-use crate::collect::MOST_SILENT;
+use crate::metrics::GAUGES;
 
 /// Counters that are remembered of a node: names come from the network, so there is a bound.
 const MOST_COUNTERS: usize = 4 * calumma_wire::MAX_COUNTERS;
 
-/// Of each side of a system the last epoch of which totals were counted, and by which connection
-/// they came.
-pub(super) type Counted = HashMap<(SystemId, SideKind), (u64, u64)>;
+/// Totals by name.
+pub(super) type Totals = BTreeMap<String, u64>;
 
 impl Hub {
-    /// Takes a node's totals out of a side that came by a connection. They are of the whole node,
-    /// and only those that changed, so they count whatever becomes of the side, in the order in
-    /// which they come. A side that is sent again by a new connection has older ones: the first new
-    /// side has them all.
-    pub(in crate::server) fn count(&self, node: usize, connection: u64, side: &mut Side) {
+    /// Takes a node's totals out of a side. They are of the whole node, and only those that
+    /// changed, so they count whatever becomes of the side, in the order in which they come. A
+    /// side that is sent again by a new connection has older ones: a total is never less than it
+    /// was on the connections before, since a node that goes on where it was counts upwards only.
+    pub(in crate::server) fn count(&self, node: usize, side: &mut Side) {
         let counters = std::mem::take(&mut side.counters);
-        if counters.is_empty() {
-            return;
-        }
         let mut state = lock(&self.nodes[node].state);
-        let last = state.counted.get(&(side.system, side.side));
-        // One that is further back than nodes hold is new: the node's clock was set.
-        let is_again = last.is_some_and(|&(last, of)| {
-            of != connection && (last.saturating_sub(MOST_SILENT)..=last).contains(&side.epoch)
-        });
-        if is_again {
-            return;
-        }
-        state.counted.insert((side.system, side.side), (side.epoch, connection));
-        let totals = &mut state.status.counters;
+        let state = &mut *state;
         for (name, value) in counters {
-            if totals.len() < MOST_COUNTERS || totals.contains_key(&name) {
-                totals.insert(name, value);
-            }
+            let before = match GAUGES.contains(&name.as_str()) {
+                true => None,
+                false => state.totals_before.get(&name).copied(),
+            };
+            put(&mut state.status.counters, name, value.max(before.unwrap_or(0)));
         }
+    }
+}
+
+/// Moves a connection's totals to those of the connections before.
+pub(super) fn set_aside(totals: &mut Totals, before: &mut Totals) {
+    for (name, total) in std::mem::take(totals) {
+        put(before, name, total);
+    }
+}
+
+fn put(totals: &mut Totals, name: String, value: u64) {
+    if totals.len() < MOST_COUNTERS || totals.contains_key(&name) {
+        totals.insert(name, value);
     }
 }

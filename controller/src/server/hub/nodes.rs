@@ -12,7 +12,7 @@ use calumma_wire::{Marking, Message, Offer, Outcome, Role, SwitchKind, SystemId,
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
-use super::counters::Counted;
+use super::counters::{Totals, set_aside};
 use super::paths::knows_probes;
 use super::switching::{Before, Wanted, runs_chamelemon};
 use super::{Hub, LEAD_NS, NODE_LEAD_NS, lock};
@@ -50,8 +50,8 @@ pub(super) struct State {
     pub(super) link: Option<Link>,
     /// Whether it measured when it first connected.
     measured_before: bool,
-    /// Which of its totals have been counted.
-    pub(super) counted: Counted,
+    /// What its totals were at the end of the connections before, since it last began anew.
+    pub(super) totals_before: Totals,
     /// When its own end closed the last connection, in nanoseconds since the Unix epoch, if it did.
     pub(super) closed_ns: Option<u64>,
 }
@@ -434,7 +434,7 @@ impl Hub {
             self.adopt(&mut plan, &holding, now_ns);
         }
         let mut state = lock(&entry.state);
-        let State { status, link, measured_before, counted, .. } = &mut *state;
+        let State { status, link, measured_before, totals_before, .. } = &mut *state;
         if link.is_some() {
             let other = status.address.map_or("elsewhere".to_owned(), |at| at.to_string());
             let role = role.name();
@@ -448,10 +448,10 @@ impl Hub {
         }
         lock(&self.delays).set(position, None);
         // Counters of the previous connection may have names this switch lacks.
-        status.counters.clear();
+        set_aside(&mut status.counters, totals_before);
         if !measures {
-            // It has begun anew, and holds nothing that it could send again.
-            counted.clear();
+            // It has begun anew, maybe at 0, and holds nothing that it could send again.
+            totals_before.clear();
         }
         status.connected = true;
         status.address = Some(address);

@@ -75,7 +75,7 @@ fn totals_beside_a_side_that_is_dropped_count() {
 }
 
 #[test]
-fn what_a_node_sends_again_has_totals_of_then_which_do_not_count() {
+fn what_a_node_sends_again_has_totals_of_then_which_take_back_none() {
     let controller = Controller::start(&format!("{BOTH}{PATIENT}"));
     let (mut e1, welcome) = FakeNode::join(&controller, "e1");
     let clock = EpochClock::new(welcome.epoch_length_ns, welcome.guards).unwrap();
@@ -102,9 +102,16 @@ fn what_a_node_sends_again_has_totals_of_then_which_do_not_count() {
     e1.send(&side(epoch, 5));
     e1.send(&side(epoch + 1, 7));
     wait_until("they came again", || of_e1(&controller, "duplicate_frames") == 2);
-    assert_eq!(total(&controller), None, "nothing new yet");
+    assert_eq!(total(&controller), Some(7), "as before");
     e1.send(&side(epoch + 2, 8));
     wait_until("a new one counts", || total(&controller) == Some(8));
+
+    // Its clock was set back before it came again.
+    go(e1);
+    let mut e1 = come(vec![(TALLY, Vec::new())]);
+    assert_eq!(total(&controller), None, "nothing was said yet");
+    e1.send(&side(epoch - 5, 9));
+    wait_until("a new one counts, of whatever epoch", || total(&controller) == Some(9));
 
     // Another program, which has begun at 0.
     go(e1);
