@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::machine::alone;
+use crate::machine::{alone, unless_torn};
 use calumma_testbed::live::Live;
 use calumma_testbed::scenario::{Scenario, play_in};
 
@@ -109,16 +109,24 @@ fn sent_by(carrier: &str) -> Received {
 #[ignore = "end to end: needs root, DPDK and iperf3; `cargo xtask test` runs it"]
 fn segments_marked_in_the_identification_are_merged_as_others_are() {
     let _alone = alone();
-    let [tos, ip_id] = ["tos", "ip-id"].map(sent_by);
-    println!(
-        "tos: {tos:?}, {:.2} merged; ip-id: {ip_id:?}, {:.2} merged",
-        tos.merged(),
-        ip_id.merged()
-    );
-    assert!(tos.packets > 20_000 && ip_id.packets > 20_000, "{tos:?}, {ip_id:?}");
-    // By ToS, hosts' own identifications arrive; by the other carrier none.
-    assert!(tos.without_identification * 2 < tos.tcp, "{tos:?}");
-    assert_eq!(ip_id.without_identification, ip_id.tcp, "{ip_id:?}");
-    assert!(tos.merged() > 1.2, "{tos:?}");
-    assert!(ip_id.merged() > 0.7 * tos.merged(), "{tos:?}, {ip_id:?}");
+    let sent_by_both = || {
+        let [tos, ip_id] = ["tos", "ip-id"].map(sent_by);
+        println!(
+            "tos: {tos:?}, {:.2} merged; ip-id: {ip_id:?}, {:.2} merged",
+            tos.merged(),
+            ip_id.merged()
+        );
+        assert!(tos.packets > 20_000 && ip_id.packets > 20_000, "{tos:?}, {ip_id:?}");
+        // By ToS, hosts' own identifications arrive; by the other carrier none.
+        assert!(tos.without_identification * 2 < tos.tcp, "{tos:?}");
+        assert_eq!(ip_id.without_identification, ip_id.tcp, "{ip_id:?}");
+        [tos, ip_id].map(|of| of.merged())
+    };
+    // Segments wait for others for a millisecond, in which the machine may do something else.
+    let too_few = |&[tos, ip_id]: &[f64; 2]| {
+        let are_merged = tos > 1.2 && ip_id > 0.7 * tos;
+        (!are_merged).then(|| format!("tos: {tos:.2} merged; ip-id: {ip_id:.2}"))
+    };
+    let merged = unless_torn(sent_by_both, too_few);
+    assert_eq!(too_few(&merged), None);
 }
