@@ -113,7 +113,7 @@ fn report(epoch: u64) -> Arc<Published> {
 }
 
 /// The epochs in the journal of an archive that was full for so many reports and took one more
-/// then; and what the last of those that were refused was told.
+/// then; and the error of the last of those that were refused.
 fn kept(name: &str, refused: u64) -> (Vec<u64>, String) {
     let dir = std::env::temp_dir().join(format!("calumma-refused-{name}-{}", std::process::id()));
     let section = ArchiveSection {
@@ -127,28 +127,28 @@ fn kept(name: &str, refused: u64) -> (Vec<u64>, String) {
     let mut archive = Archive::open_on(disk.clone(), &section, SYSTEMS).unwrap();
     let (first, now) = (35_905_028_647, Instant::now());
     disk.0.store(true, Ordering::Relaxed);
-    let mut told = String::new();
+    let mut message = String::new();
     for epoch in first..first + refused {
-        told = format!("{:#}", archive.append(&report(epoch), now).unwrap_err());
+        message = format!("{:#}", archive.append(&report(epoch), now).unwrap_err());
     }
     disk.0.store(false, Ordering::Relaxed);
     archive.append(&report(first + refused), now + Duration::from_secs(2)).unwrap();
     let there = journaled(&dir, SYSTEMS).unwrap().reports;
     let there = there.iter().map(|of| of.head().epoch - first).collect();
     std::fs::remove_dir_all(&dir).unwrap();
-    (there, told)
+    (there, message)
 }
 
 #[test]
 fn a_disk_that_takes_again_what_waits_takes_all_of_it() {
-    let (there, told) = kept("all", WAITING);
-    assert!(!told.contains("is not in the archive"), "{told}");
+    let (there, message) = kept("all", WAITING);
+    assert!(!message.contains("is not in the archive"), "{message}");
     assert_eq!(there, (0..=WAITING).collect::<Vec<_>>());
 }
 
 #[test]
 fn of_more_than_can_wait_the_oldest_is_lost_and_named() {
-    let (there, told) = kept("more", WAITING + 1);
-    assert!(told.contains("is not in the archive, since too many wait"), "{told}");
+    let (there, message) = kept("more", WAITING + 1);
+    assert!(message.contains("is not in the archive, since too many wait"), "{message}");
     assert_eq!(there, (1..=WAITING + 1).collect::<Vec<_>>());
 }

@@ -36,7 +36,7 @@ impl JsonLines {
     /// Whether writing may wait for whoever is at its other end.
     ///
     /// # Errors
-    /// When that can't be told.
+    /// When that can't be found out.
     pub fn may_wait(&self) -> anyhow::Result<bool> {
         may_wait(&self.file).with_context(|| self.path.display().to_string())
     }
@@ -45,7 +45,7 @@ impl JsonLines {
 /// Whether writing to `output` may wait for whoever is at its other end: a pipe, or a terminal.
 ///
 /// # Errors
-/// When that can't be told.
+/// When that can't be found out.
 pub(crate) fn may_wait(output: impl AsFd) -> io::Result<bool> {
     let file = File::from(output.as_fd().try_clone_to_owned()?);
     let kind = file.metadata()?.file_type();

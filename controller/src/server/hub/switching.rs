@@ -377,8 +377,8 @@ mod tests {
         (running, admission.messages, folder)
     }
 
-    /// The last epoch that the edge is told to be reported since it was asked last.
-    fn told(messages: &mut Receiver<Message>) -> Option<u64> {
+    /// The last epoch that the controller has acknowledged to the edge since the last call.
+    fn acknowledged(messages: &mut Receiver<Message>) -> Option<u64> {
         let all = std::iter::from_fn(|| messages.try_recv().ok());
         let reported = all.filter_map(|message| match message {
             Message::Reported { epoch } => Some(epoch),
@@ -409,15 +409,19 @@ mod tests {
                 tokio::task::yield_now().await;
             }
             hub.archived("chamelemon", 200);
-            assert_eq!(told(&mut messages), Some(119), "its last report is not in the archive");
+            assert_eq!(
+                acknowledged(&mut messages),
+                Some(119),
+                "its last report is not in the archive"
+            );
             if is_archived {
                 hub.archived("sketchint", 120);
-                assert_eq!(told(&mut messages), Some(200));
+                assert_eq!(acknowledged(&mut messages), Some(200));
             }
             // The archive takes reports in their order, so it has lost what it has not by then.
             hub.reporting(&chamelemon, 201, 202);
             hub.archived("chamelemon", 201);
-            assert_eq!(told(&mut messages), Some(201));
+            assert_eq!(acknowledged(&mut messages), Some(201));
             running.stop().await.unwrap();
             std::fs::remove_dir_all(folder).unwrap();
         }

@@ -41,7 +41,7 @@ fn stacks_are_left_where_the_file_says_so_and_something_could_take_them_out() {
     let config = Config::parse(&left, "edge.toml").unwrap();
     assert_eq!((config.policy().strip, config.sketchint.mtu), (false, Some(1600)));
     let plain = Config::parse(PAIR, "edge.toml").unwrap();
-    // Other edges' sources go by what a session was told: a running switch changes neither.
+    // Other edges' sources go by what a session says: a running switch changes neither.
     for (running, new) in [(&plain, &config), (&config, &plain)] {
         let (followed, fixed) = running.following(new);
         assert_eq!(&followed, running);
